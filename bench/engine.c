@@ -169,7 +169,7 @@ static int keeper_open(struct err *e)
     if (r == 0)
         r = box_check_limits(&host, &spec.limits, e);
     if (r == 0)
-        r = facts_read_root(&host.facts, NULL, e);
+        r = facts_read_root(&host.facts, NULL, false, e);
     return r < 0 ? r : plan_make(&spec, &host.facts, &plan, e);
 }
 

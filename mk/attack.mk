@@ -1,5 +1,5 @@
 # Attacks from inside a box, judged from inside and from outside; and what must work inside. CARREL_WAY=fork runs them over a zygote.
-PACKAGES        += musl-tools python3-venv libcap2-bin nodejs gcc git bash iproute2
+PACKAGES        += musl-tools python3-venv libcap2-bin nodejs gcc git bash iproute2 curl openssl tmux
 TEST_TARGETS    += attack
 
 PROBE           := $(BUILD)/tests/probe
@@ -29,6 +29,18 @@ attack: $(BUILD)/carrel $(PROBE) $(WORKS_VENV)/.done venv
 works: $(BUILD)/carrel $(PROBE) $(WORKS_VENV)/.done venv
 	@$(PYTEST_RUN) tests/works $(ATTACK_ARGS)
 
+# The programs and packages of tests/works/programs.py; those of Debian are installed on this machine.
+PROGRAMS_VENV   := $(BUILD)/works-programs
+PROGRAMS        = $(shell python3 -B tests/works/programs.py $(1))
+PROOF_TARGETS   += works-proof
+.PHONY: works-proof
+## works-proof: some seventy real programs and packages in plain boxes (installs them)
+works-proof: $(BUILD)/carrel $(PROBE) venv
+	@$(MAKE) --no-print-directory packages PACKAGES="$(call PROGRAMS,debian)"
+	@test -x $(PROGRAMS_VENV)/bin/python || /usr/bin/python3 -m venv $(PROGRAMS_VENV)
+	@$(RETRY) $(PROGRAMS_VENV)/bin/pip install --quiet --disable-pip-version-check $(call PROGRAMS,pip)
+	@CARREL_LONG=1 CARREL_PROGRAMS_VENV=$(abspath $(PROGRAMS_VENV)) $(PYTEST_RUN) tests/works/test_programs.py $(ATTACK_ARGS)
+
 ## attack-fork: the same over a zygote
 .PHONY: attack-fork proof-attack
 attack-fork: $(BUILD)/carrel $(PROBE) $(WORKS_VENV)/.done zygote venv
@@ -42,7 +54,7 @@ proof-attack: $(BUILD)/carrel $(PROBE) zygote venv
 	        -k "hosts_root or starting_and_ending" || exit 1; \
 	done
 
-## attack-syscalls: write the table of answered system calls anew, for a review of the difference
+## attack-syscalls: write the table of answered system calls again, for a review of the difference
 .PHONY: attack-syscalls
 attack-syscalls: $(BUILD)/carrel $(PROBE) venv
 	@cd tests/attack && $(ATTACK_ENV) timeout 100 $(abspath $(PYTHON)) -B syscall_table.py

@@ -4,7 +4,7 @@ PREFIX    ?= /usr/local
 CC        := musl-gcc
 HOSTCC    := gcc
 CLANG     := clang
-ENGINE_DIRS := base proto sys policy devices box box/family box/host files keeper cli cli/doctor cli/options
+ENGINE_DIRS := base proto sys policy devices box box/family box/host files keeper cli cli/doctor cli/layers cli/options
 
 WARNINGS  := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wformat=2 -Wvla -Wconversion -Wno-sign-conversion -Werror
 # _GNU_SOURCE is defined as nothing, so that a file may say `#define _GNU_SOURCE` too.
@@ -48,10 +48,18 @@ $(KERNEL_HEADERS)/linux: | packages
 	@ln -sfn /usr/include/mtd $(@D)/mtd
 	@ln -sfn /usr/include/linux $@
 
+# Where packages come from if nothing on the machine says so: what the pip of the machine that builds this would ask.
+INDEX_FLAG := -DCARREL_INDEX='"$(shell tools/find-index)"'
+$(BUILD)/obj/cli/layers/index.o $(BUILD)/obj/proto/refusals.o: CFLAGS += $(INDEX_FLAG)
+$(BUILD)/server/obj/proto/refusals.o: SERVER_CFLAGS += $(INDEX_FLAG)
+
+# It has them in it.
+$(BUILD)/obj/box/programs.o $(BUILD)/asan/obj/src/box/programs.o $(BUILD)/fuzz/obj/src/box/programs.o: $(wildcard guest/box/*)
+
 -include $(ENGINE_OBJECTS:.o=.d)
 
-# The profile is for AppArmor 4; where the parser is older, or AppArmor is not there, it would be an error at each boot. Whoever installs into
-# a home directory cannot write it; they are told what to do by the first run that fails. It names the program by where it really lies.
+# The profile is for AppArmor 4; where the parser is older, or AppArmor is not there, it would be an error at each boot. A user who installs into
+# a home directory cannot write it; the first failing run names the remedy. The profile names the program by its real path.
 APPARMOR  ?= auto
 define install_profile
 case "$(APPARMOR)" in yes) ;; auto) test -w "$(DESTDIR)/etc/apparmor.d/abi/4.0" || exit 0 ;; *) exit 0 ;; esac; \
@@ -66,6 +74,7 @@ install: all
 	install -D -m 755 $(BUILD)/carrel $(DESTDIR)$(PREFIX)/bin/carrel
 	install -D -m 755 $(BUILD)/carrel-server $(DESTDIR)$(PREFIX)/libexec/carrel-server
 	install -D -m 755 $(BUILD)/carrel-egress $(DESTDIR)$(PREFIX)/libexec/carrel-egress
+	install -D -m 755 $(BUILD)/carrel-broker $(DESTDIR)$(PREFIX)/libexec/carrel-broker
 	if test -f docs/carrel.1; then install -D -m 644 docs/carrel.1 $(DESTDIR)$(PREFIX)/share/man/man1/carrel.1; fi
 	if test -f tools/carrel.bash; then \
 	    install -D -m 644 tools/carrel.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/carrel; fi

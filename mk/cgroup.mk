@@ -2,10 +2,10 @@
 TEST_TARGETS += cgroup
 
 CGROUP_COMMON  := tests/cgroup/support.c $(wildcard src/sys/cgroup*.c) src/sys/process.c src/base/fd.c src/base/err.c
-CGROUP_SOURCES := $(CGROUP_COMMON) $(addprefix tests/cgroup/,main.c test_leaf.c test_sweep.c test_v2.c)
+CGROUP_SOURCES := $(CGROUP_COMMON) $(addprefix tests/cgroup/,main.c test_leaf.c test_cpu.c test_sweep.c test_v2.c)
 DOCTOR_SOURCES := $(CGROUP_COMMON) tests/cgroup/test_doctor.c $(addprefix src/cli/doctor/,container.c doctor.c doctor_judge.c gc.c) \
                   $(addprefix src/sys/,apparmor.c features.c landlock.c mountfd.c network.c rights.c) $(addprefix src/base/,buf.c guest.c jsonout.c parse.c) $(wildcard src/devices/*.c)
-CGROUP_HEADERS := tests/cgroup/support.h $(wildcard src/base/*.h src/sys/*.h src/devices/*.h) src/cli/commands.h src/cli/doctor/doctor.h
+CGROUP_HEADERS := tests/cgroup/support.h $(wildcard src/base/*.h src/sys/*.h src/devices/*.h) src/cli/commands.h src/cli/doctor/doctor.h src/cli/doctor/net.h
 
 .PHONY: cgroup
 ## cgroup: limits, freezing, killing, removing and sweeping of cgroups; doctor and gc

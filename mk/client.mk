@@ -3,7 +3,7 @@ TEST_TARGETS    += cli sdk
 PYTHON_PACKAGES += mypy
 
 .PHONY: cli sdk
-CLIENT_PROGRAMS := $(addprefix $(BUILD)/,carrel carrel-server carrel-egress)
+CLIENT_PROGRAMS := $(addprefix $(BUILD)/,carrel carrel-server carrel-egress carrel-broker)
 
 ## cli: the commands that talk to a server: boxes, commands, terminals, files, ports, tokens, as several users
 cli: $(CLIENT_PROGRAMS) | venv

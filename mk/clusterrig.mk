@@ -12,13 +12,21 @@ cluster-packages: | packages
 cluster-build: | cluster-packages
 	@tests/cluster/build
 
-## cluster: start a real single-node Kubernetes in namespaces of its own, and print its KUBECONFIG
-cluster: cluster-build $(CLUSTER_IMAGES)
+# kubectl, kind and docker in PATH, and KUBECONFIG, for the shell that reads it.
+cluster_env = @$(CLUSTER) env $(1) >$(CLUSTER_OUT)/env && echo 'type `. $(CLUSTER_OUT)/env` to have kubectl, kind, docker and KUBECONFIG in this shell'
+
+## cluster: start a real single-node Kubernetes in namespaces of its own (the first time it is built: 13 minutes), and write BUILD/cluster/env
+cluster: $(CLUSTER_IMAGES) | cluster-packages
+	@tests/cluster/build etcd kubernetes containerd
 	@$(CLUSTER) up $(foreach image,$(CLUSTER_IMAGES),--image $(image))
+	$(call cluster_env,)
 
 ## cluster-kwok: the same with kwok in the place of a kubelet, for thousands of Pods that do not run
-cluster-kwok: cluster-build
+cluster-kwok: | cluster-packages
+	@tests/cluster/build etcd kubernetes kwok
 	@$(CLUSTER) up --fake
+	@mkdir -p $(CLUSTER_OUT)
+	$(call cluster_env,--fake)
 
 ## cluster-down: end both; nothing is left of them
 cluster-down:

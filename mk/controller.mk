@@ -59,7 +59,7 @@ controller-unit: $(CONTROLLER_UNITS) controller-fuzz
 
 controller-fuzz: $(CONTROLLER_FUZZERS)
 	@for t in $^; do mkdir -p $$t.corpus; seeds=tests/controller/seeds/$${t##*/fuzz_}; test -d $$seeds || seeds=; \
-	    timeout $$(( $(CONTROLLER_FUZZ_SECONDS) + 60 )) $$t -max_total_time=$(CONTROLLER_FUZZ_SECONDS) -max_len=8192 -timeout=10 \
+	    timeout $$(( $(CONTROLLER_FUZZ_SECONDS) + 60 )) $$t -max_total_time=$(CONTROLLER_FUZZ_SECONDS) -max_len=131072 -timeout=10 \
 	        -artifact_prefix=$$t. $$t.corpus $$seeds >$$t.log 2>&1 || \
 	        { tail -60 $$t.log; echo "controller: $${t##*/} FAILED, input in $$t.*"; exit 1; }; \
 	    echo "  $${t##*/}: $$(sed -n 's/^Done \([0-9]*\) runs.*/\1 runs, nothing found/p' $$t.log)"; done

@@ -1,6 +1,11 @@
 # Egress: the only program with network. New files in its folder are found by themselves.
 PACKAGES        += libc-ares-dev dnsmasq-base bind9-dnsutils netcat-openbsd nftables iproute2 curl openssl
 TEST_TARGETS    += egress egress-unit
+PROOF_TARGETS   += egress-proof
+# What the proof and the benchmark need beside that: PROGRAM:PACKAGE. A program of another origin is taken as it is.
+# Servers of these packages that start by themselves are not used.
+EGRESS_PROGRAMS := nginx:nginx-light fcgiwrap:fcgiwrap initdb:postgresql redis-server:redis-server redis-cli:redis-tools wget:wget git:git \
+                   ping:iputils-ping node:nodejs npm:npm javac:default-jdk-headless go:golang-go pasta:passt slirp4netns:slirp4netns
 
 EGRESS          := $(BUILD)/carrel-egress
 EGRESS_BASE     := $(addprefix src/base/,buf.c err.c fd.c fdpass.c parse.c) src/proto/dns.c src/proto/net.c src/http/loop.c src/policy/policy.c src/sys/landlock.c
@@ -12,7 +17,7 @@ EGRESS_LIBS     := -lcares
 ALL_TARGETS     += $(EGRESS)
 all: $(EGRESS)
 
-.PHONY: egress egress-unit egress-measure egress-program egress-clean
+.PHONY: egress egress-unit egress-proof egress-proof-packages bench-egress egress-program egress-clean
 ## egress-program: build carrel-egress only
 egress-program: $(EGRESS)
 
@@ -52,9 +57,20 @@ egress: all $(EGRESS_ASAN) | venv venv-kernel
 	@CARREL_BUILD=$(abspath $(BUILD)) CARREL_EGRESS=$(abspath $(EGRESS)) CARREL_EGRESS_ASAN=$(abspath $(EGRESS_ASAN)) \
 	    KERNEL_PYTHON=$(abspath $(KERNEL_PYTHON)) timeout 900 $(VENV)/bin/python -B -m pytest -q -p no:cacheprovider tests/egress
 
-## egress-measure: latency, throughput and memory of egress beside the same connections without it (root)
-egress-measure: $(EGRESS) | venv
-	@CARREL_EGRESS=$(abspath $(EGRESS)) $(VENV)/bin/python -B tests/egress/measure.py
+## egress-proof: programs that people use as root and as an ordinary user, attacks, kills under load (root; ten minutes)
+egress-proof: all $(EGRESS_ASAN) egress-proof-packages | venv venv-kernel
+	@CARREL_BUILD=$(abspath $(BUILD)) CARREL_EGRESS=$(abspath $(EGRESS)) CARREL_EGRESS_ASAN=$(abspath $(EGRESS_ASAN)) \
+	    KERNEL_PYTHON=$(abspath $(KERNEL_PYTHON)) timeout 3000 $(VENV)/bin/python -B -m pytest -q -p no:cacheprovider $(wildcard tests/egress/proof_*.py)
+
+egress-proof-packages:
+	@PATH="$$PATH:/usr/sbin:$$(echo /usr/lib/postgresql/*/bin | tr ' ' :)"; missing=; \
+	for each in $(EGRESS_PROGRAMS); do command -v $${each%:*} >/dev/null || missing="$$missing $${each#*:}"; done; \
+	[ -z "$$missing" ] || apt-get install -y -q $$missing
+
+## bench-egress: what egress costs beside plain connections, pasta and slirp4netns, with targets; the broker beside egress (root)
+bench-egress: all egress-proof-packages | venv
+	@CARREL=$(abspath $(BUILD))/carrel CARREL_EGRESS=$(abspath $(EGRESS)) $(VENV)/bin/python -B tests/egress/measure.py
+	@CARREL=$(abspath $(BUILD))/carrel $(VENV)/bin/python -B tests/broker/measure.py
 
 egress-clean:
 	rm -rf $(EGRESS_OUT) $(EGRESS)

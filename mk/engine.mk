@@ -1,9 +1,9 @@
 # The keeper with real boxes, spoken to as a front does; and the file helper, alone (with sanitizers) and in a box.
 TEST_TARGETS += engine files
-PURE_EXTRA   += $(wildcard src/files/*.c) src/box/link.c src/box/plan.c src/box/spec.c src/devices/cdi.c src/devices/notation.c
+PURE_EXTRA   += $(wildcard src/files/*.c) src/box/accounts.c src/box/link.c src/box/plan.c src/box/programs.c src/box/spec.c src/devices/cdi.c src/devices/notation.c
 
 FILES_TEST_SOURCES  := $(wildcard tests/files/*.c)
-ENGINE_TEST_SOURCES := $(wildcard tests/engine/*.c) tests/files/client.c src/box/link.c src/proto/command.c src/proto/names.c src/base/fd.c src/base/fdpass.c src/base/err.c
+ENGINE_TEST_SOURCES := $(wildcard tests/engine/*.c) tests/files/client.c src/box/link.c src/proto/command.c src/proto/mounts.c src/proto/names.c src/base/fd.c src/base/fdpass.c src/base/err.c
 ENGINE_TEST_HEADERS := $(wildcard tests/engine/*.h tests/files/*.h src/base/*.h src/box/*.h src/box/*/*.h src/keeper/*.h src/files/*.h src/proto/*.h)
 
 .PHONY: engine files

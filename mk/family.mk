@@ -2,7 +2,7 @@
 TEST_TARGETS     += family
 ZYGOTE           := $(BUILD)/tests/zygote
 # What guest/zygote shares with the engine: the sealing of a payload, and what that needs.
-ZYGOTE_LIBRARY   := $(addprefix guest/zygote/,zygote.c memory.c gather.c) $(addprefix src/,box/seal.c box/link.c proto/command.c proto/names.c sys/rights.c sys/landlock.c policy/policy.c \
+ZYGOTE_LIBRARY   := $(addprefix guest/zygote/,zygote.c memory.c gather.c immortal.c libraries.c) $(addprefix src/,box/seal.c box/link.c proto/command.c proto/names.c sys/rights.c sys/landlock.c policy/policy.c \
                     base/err.c base/fd.c base/fdpass.c)
 ZYGOTE_SOURCES   := $(ZYGOTE_LIBRARY) $(wildcard tests/zygote/*.c)
 

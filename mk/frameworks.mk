@@ -14,7 +14,7 @@ FRAMEWORKS_RUN      = -B -m pytest -q -p no:cacheprovider -o asyncio_mode=auto -
 FRAMEWORKS_ENV      = CARREL_BUILD=$(abspath $(BUILD)) CARREL_EXAMPLES=$(abspath examples/frameworks)
 
 .PHONY: frameworks proof-frameworks venv-frameworks venv-frameworks-old bench-frameworks
-# $(1): the folder, $(2): what is in it. The wheel goes in anew when it changes.
+# $(1): the folder, $(2): its contents. A changed wheel is installed again.
 define framework_venv
 @test "$$(cat $(1)/.packages 2>/dev/null)" = "$(sort $(2))" || { \
     /usr/bin/python3 -m venv --clear $(1) && \

@@ -19,7 +19,7 @@ GUEST           := $(BUILD)/guest
 GUEST_SOURCES   := $(wildcard guest/kernel/carrel_kernel/*.py)
 GUEST_PACKAGE   := $(GUEST_SOURCES:guest/kernel/%=$(GUEST)/%) $(GUEST)/carrel_kernel/proto.py
 SERVICE_PACKAGE := $(patsubst guest/service/%,$(GUEST)/%,$(wildcard guest/service/carrel_service/*.py)) $(GUEST)/carrel_service/proto.py
-SETUP_FILES     := $(patsubst guest/setup/%,$(GUEST)/%,$(wildcard guest/setup/*.py))
+SETUP_FILES     := $(patsubst guest/setup/%,$(GUEST)/%,$(wildcard guest/setup/*.py)) $(GUEST)/carrel_layer.py
 GUEST_LIBRARY   := $(GUEST)/libcarrel-zygote.so
 # mk/zmtp.mk makes it.
 GUEST_BRIDGE    := $(GUEST)/carrel-bridge
@@ -35,6 +35,10 @@ $(GUEST)/%.py: guest/service/%.py
 	$(call say,copy,$@)install -m 644 $< $@
 
 $(GUEST)/%.py: guest/setup/%.py
+	@mkdir -p $(@D)
+	$(call say,copy,$@)install -m 644 $< $@
+
+$(GUEST)/%.py: guest/layer/%.py
 	@mkdir -p $(@D)
 	$(call say,copy,$@)install -m 644 $< $@
 
@@ -71,14 +75,38 @@ $(GUEST_DRIVER): tests/guest/driver.c $(filter-out $(foreach d,cli keeper files,
 VENV_KERNEL_OLD := $(BUILD)/venv-kernel-old
 OLD_PACKAGES    := ipykernel==6.17.1 ipython==8.5.0 'traitlets<5.10'
 TEST_TARGETS    += guest
+PROOF_TARGETS   += guest-proof
 
-.PHONY: guest venv-kernel-old
+# Interpreters with immortal objects, where this machine has them: python3.N in the path or of pyenv. Tests skip those that are missing.
+IMMORTAL_VERSIONS := 3.12
+IMMORTAL_PACKAGES := ipykernel==7.4.0 matplotlib numpy pandas
+
+.PHONY: guest guest-proof venv-kernel-old venv-kernel-immortal
+venv-kernel-immortal: | packages
+	@for v in $(IMMORTAL_VERSIONS); do \
+	    venv=$(BUILD)/venv-kernel-$$v; \
+	    test "$$(cat $$venv/.packages 2>/dev/null)" = "$(IMMORTAL_PACKAGES)" && continue; \
+	    for python in $$(which -a python$$v) $$HOME/.pyenv/versions/$$v.*/bin/python none; do \
+	        "$$python" -c 'import sys, venv; sys.exit(sys.version_info[:2] != tuple(map(int, "'$$v'".split("."))))' 2>/dev/null && break; \
+	    done; \
+	    test "$$python" != none || { echo "guest: this machine has no Python $$v"; continue; }; \
+	    mkdir -p $(BUILD) && "$$python" -m venv $$venv && \
+	    $(RETRY) $$venv/bin/pip install --quiet --disable-pip-version-check $(PINNED) $(IMMORTAL_PACKAGES) && \
+	    echo "$(IMMORTAL_PACKAGES)" >$$venv/.packages || exit 1; \
+	done
+
 venv-kernel-old: | packages
 	@test "$$(cat $(VENV_KERNEL_OLD)/.packages 2>/dev/null)" = "$(OLD_PACKAGES)" || { \
 	    mkdir -p $(BUILD) && /usr/bin/python3 -m venv $(VENV_KERNEL_OLD) && \
 	    $(RETRY) $(VENV_KERNEL_OLD)/bin/pip install --quiet --disable-pip-version-check $(OLD_PACKAGES) && \
 	    echo "$(OLD_PACKAGES)" >$(VENV_KERNEL_OLD)/.packages; }
 
-## guest: the IPython kernel and its zygote, plainly and in boxes, with the newest and the oldest ipykernel
-guest: $(GUEST_FILES) $(GUEST_DRIVER) | venv-kernel venv-kernel-old
-	@CARREL_BUILD=$(abspath $(BUILD)) timeout 900 $(KERNEL_PYTHON) -B -m pytest -q -p no:cacheprovider tests/guest $(GUEST_ARGS)
+GUEST_RUN        = $(KERNEL_PYTHON) -B -m pytest -q -p no:cacheprovider tests/guest $(GUEST_ARGS)
+## guest: the IPython kernel and its zygote, plainly and in boxes
+guest: $(GUEST_FILES) $(GUEST_DRIVER) | venv-kernel venv-kernel-immortal
+	@CARREL_BUILD=$(abspath $(BUILD)) timeout 900 $(GUEST_RUN)
+
+## guest-proof: the same with the newest and the oldest ipykernel
+guest-proof: IMMORTAL_VERSIONS += 3.13
+guest-proof: $(GUEST_FILES) $(GUEST_DRIVER) | venv-kernel venv-kernel-old venv-kernel-immortal
+	@CARREL_BUILD=$(abspath $(BUILD)) CARREL_LONG=1 timeout 900 $(GUEST_RUN)

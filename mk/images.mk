@@ -26,11 +26,13 @@ $(IMAGES_OUT)/carrel-kernel.tar: $(IMAGES_OUT)/carrel-%.tar: packaging/images/%.
 $(IMAGES_OUT)/carrel-workspace.tar: $(IMAGES_OUT)/carrel-%.tar: packaging/images/%.txt $(PYTHON_IMAGE_FROM) | $(IMAGES_OUT)/carrel-kernel.tar
 	@$(PYTHON_IMAGE) --cmd jupyter lab --check ipykernel jupyterlab matplotlib pandas pip venv zmq
 
-$(IMAGES_OUT)/carrel-runtime.tar: $(IMAGES_OUT)/carrel-%.tar: packaging/images/%.txt packaging/images/carrel-runtime $(PYTHON_IMAGE_FROM) | $(IMAGES_OUT)/carrel-workspace.tar
-	@$(PYTHON_IMAGE) --file packaging/images/carrel-runtime=/usr/local/bin/carrel-runtime --folder /app --cmd carrel-runtime --check pip
+$(IMAGES_OUT)/carrel-runtime.tar: $(IMAGES_OUT)/carrel-%.tar: packaging/images/%.txt packaging/images/carrel-runtime packaging/images/carrel_live.py $(PYTHON_IMAGE_FROM) \
+    | $(IMAGES_OUT)/carrel-workspace.tar
+	@$(PYTHON_IMAGE) --file packaging/images/carrel-runtime=/usr/local/bin/carrel-runtime --file packaging/images/carrel_live.py=/usr/local/bin/carrel_live.py \
+	    --folder /app --cmd carrel-runtime --check ipykernel jupyter_client lightgbm pandas pip sklearn
 
 TEST_TARGETS += image-archives
 .PHONY: image-archives
-## image-archives: the writer of image archives, and the cluster's manifest; seconds, without a cluster
-image-archives: | $(VENV)/bin/pytest
-	@timeout 120 $(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/images
+## image-archives: the writer of image archives, the cluster's manifest, the runtime with its kernels; without a cluster
+image-archives: | $(VENV)/bin/pytest venv-kernel
+	@KERNEL_PYTHON=$(abspath $(KERNEL_PYTHON)) timeout 240 $(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/images

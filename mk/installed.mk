@@ -1,11 +1,11 @@
 # What a user installs: a copy below a prefix of its own, the wheel in an environment, and the environment that `carrel setup` makes.
 # The packages come from a folder, so that no test waits for the network.
 TEST_TARGETS     += installed
-PACKAGES         += mmdebstrap
+PACKAGES         += mmdebstrap dpkg-dev
 PROOF_TARGETS    += installed-proof
 
 WHEELHOUSE       := $(BUILD)/wheelhouse
-WHEELHOUSE_HOLDS := ipykernel>=6.17
+WHEELHOUSE_HOLDS := ipykernel>=6.17 uv pip setuptools
 
 .PHONY: installed installed-proof wheelhouse
 wheelhouse: | venv

@@ -30,7 +30,7 @@ venv-lab: | packages
 # Bad input at its full size; the small cuts are in kernels, guest and jupyter.
 PROOF_TARGETS   += bad-input
 .PHONY: bad-input
-## bad-input: results of a gigabyte, a million displays, endless threads, malformed frames: bounded, told, and nobody else notices
+## bad-input: results of a gigabyte, a million displays, endless threads, malformed frames: bounded, reported, and unnoticed by others
 bad-input: $(BUILD)/carrel-server $(BUILD)/carrel $(GUEST_FILES) | venv-kernel
 	@CARREL_BUILD=$(abspath $(BUILD)) timeout 1800 $(VENV_KERNEL)/bin/python -m pytest -q -s -p no:cacheprovider tests/jupyter/proof/test_full_size.py
 

@@ -31,6 +31,6 @@ POLICY_CHECK = env GEN=$(abspath $(BUILD)/gen/gen-seccomp) PROBE=$(abspath $(POL
 seccomp: $(POLICY_TEST)/probe $(POLICY_TEST)/reference
 	$(POLICY_CHECK)
 
-## seccomp-golden: write the tables of verdicts anew after a change of policy
+## seccomp-golden: write the table of verdicts after a change of policy
 seccomp-golden: $(POLICY_TEST)/probe $(POLICY_TEST)/reference
 	$(POLICY_CHECK) golden

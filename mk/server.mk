@@ -1,6 +1,7 @@
 # The server: everything unprivileged in one program against glibc and Debian's libraries. New files in the folders below are found by themselves.
 PACKAGES       += libsqlite3-dev libjansson-dev libssl-dev libyaml-dev
 TEST_TARGETS   += front
+PROOF_TARGETS  += front-proof
 TEST_PARTS     += front-unit
 
 SERVER          := $(BUILD)/carrel-server
@@ -16,7 +17,7 @@ SERVER_LIBS     := -lsqlite3 -ljansson -lcrypto -lyaml
 ALL_TARGETS    += $(SERVER)
 all: $(SERVER)
 
-.PHONY: server front front-unit server-clean
+.PHONY: server front front-unit front-proof server-clean
 ## server: build the server only
 server: $(SERVER)
 
@@ -44,7 +45,7 @@ $(FRONT_OUT)/libfront.a: $(call asan_objects,$(FRONT_TESTED))
 	@ar rcs $@ $^
 
 $(FRONT_OUT)/test_%: $(BUILD)/asan/obj/tests/front/test_%.o $(FRONT_OUT)/libfront.a
-	$(call say,link,$@)$(HOSTCC) $(SANITIZE) $(FRONT_LINK) -o $@ $^ -lcmocka -lsqlite3 -ljansson -lcrypto -lyaml
+	$(call say,link,$@)$(HOSTCC) $(SANITIZE) $(FRONT_LINK) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka -lsqlite3 -ljansson -lcrypto -lyaml
 # The front's state machines: a keeper that is a table, with what runs in its boxes, and a clock that tests wind.
 STAGE           := clock fake_guest fake_keeper fake_kernel fake_worker play stage
 FRONT_PLAYED    := $(addprefix $(FRONT_OUT)/test_,machines kernels services)
@@ -55,13 +56,19 @@ $(FRONT_PLAYED): FRONT_LINK := -Wl,--wrap=clock_gettime
 $(FRONT_OUT)/test_exec_log: FRONT_LINK := -Wl,--wrap=pwrite,--wrap=ftruncate
 $(FRONT_OUT)/test_children: FRONT_LINK := -Wl,--wrap=prctl,--wrap=setgroups,--wrap=setresgid,--wrap=setresuid
 
-## front: the server's settings, database and authentication; its boxes, kernels and services with a keeper that dies at every frame
+# Of the faults that the state machines are played with, each FRONT_STRIDE-th.
+FRONT_STRIDE    ?= 3
+## front: the server's settings, database and authentication; its boxes, kernels and services with a keeper that dies at each third frame
 front: front-unit
+
+## front-proof: the same, at every frame
+front-proof:
+	@$(MAKE) --no-print-directory front FRONT_STRIDE=1
 
 front-unit: $(FRONT_UNITS)
 	@failed=0; \
 	for t in $(FRONT_UNITS); do \
-	    if CMOCKA_MESSAGE_OUTPUT=stdout timeout 600 $$t >$$t.log 2>&1; \
+	    if FRONT_STRIDE=$(FRONT_STRIDE) CMOCKA_MESSAGE_OUTPUT=stdout timeout 600 $$t >$$t.log 2>&1; \
 	    then echo "  $${t##*/}: $$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test(s).*/\1 passed/p' $$t.log)"; \
 	    else cat $$t.log; echo "  $${t##*/}: FAILED"; failed=1; fi; \
 	done; exit $$failed

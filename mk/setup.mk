@@ -7,7 +7,7 @@ PYTHON_PACKAGES += pytest
 PAUSES := 5 15 40
 RETRY  := sh -c 'for pause in $(PAUSES) 0; do "$$@" && exit 0; sleep $$pause; done; exit 1' retry
 
-# Releases that nobody here has seen must not decide a test.
+# Unknown new releases must not decide a test.
 PINNED := --constraint tests/constraints.txt
 
 VENV   := $(BUILD)/venv

@@ -3,18 +3,24 @@ include $(filter-out mk/setup.mk mk/build.mk mk/policy.mk mk/sanitize.mk mk/test
 
 # What can be tested without a box: everything in base and policy, the pure parts of the rest.
 PURE_SOURCES := $(sort $(wildcard src/base/*.c src/proto/*.c src/policy/*.c) $(POLICY_GENERATED) $(PURE_EXTRA) \
-                $(addprefix src/box/,plan.c plan_print.c procfile.c) \
-                $(addprefix src/cli/options/,envfile.c envlist.c exec_limits.c mountarg.c options.c suggest.c))
+                $(addprefix src/box/,accounts.c indexes.c plan.c plan_print.c plan_trust.c procfile.c programs.c) \
+                $(addprefix src/cli/options/,envfile.c envlist.c exec_limits.c keyarg.c mountarg.c options.c))
 
-.PHONY: test test-build unit lint lint-deep fuzz fuzz-long
+.PHONY: check test test-build unit lint lint-deep fuzz fuzz-long
 
-# The order in which lanes take the suites, one lane for each processor: those that take longest first, then the others.
+# The order in which lanes take the suites, three lanes for two processors: those that take longest first, then the others.
 # Beside each other run only suites that share nothing but the machine; one that measures it, or changes what others see of it, is in TEST_ALONE.
-TEST_FIRST   := lint installed front engine api
+TEST_FIRST   := installed frameworks front guest engine attack
 TEST_ALONE   :=
-TEST_SUITES  := $(TEST_FIRST) unit bounds $(filter-out $(TEST_FIRST),$(TEST_TARGETS))
+TEST_SUITES  := $(TEST_FIRST) unit bounds check-layers $(filter-out $(TEST_FIRST),$(TEST_TARGETS))
 
-## test: build, then every suite, two beside each other on two processors; what .ci/run calls
+## check: about a minute, for every commit: structure, units, the front's scenes with each 31st fault, the controller's units, a door
+CHECKED := check-layers unit front controller-unit door
+check:
+	@$(MAKE) --no-print-directory -j$$(nproc) BUILD_ONLY=1 all $(filter-out check-layers,$(CHECKED))
+	@FRONT_STRIDE=31 CONTROLLER_FUZZ_SECONDS=1 tools/run-suites $(BUILD)/check -- $(CHECKED)
+
+## test: build, then every suite, three beside each other on two processors; what .ci/run calls
 test: test-build
 	@tools/run-suites $(BUILD)/test --alone $(TEST_ALONE) -- $(TEST_SUITES)
 
@@ -25,7 +31,7 @@ ONLY_ROOT_ENTERS := $(shell test "$$(id -u)" != 0 || setpriv --reuid 65534 --reg
 # its parts, are then commands of /bin/true.
 ## test-build: all that the suites of `make test` need, without running them
 test-build:
-	@$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc)) BUILD_ONLY=1 all $(filter-out lint,$(TEST_SUITES))
+	@$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc)) BUILD_ONLY=1 all $(filter-out check-layers,$(TEST_SUITES))
 ifdef BUILD_ONLY
 $(TEST_SUITES) $(TEST_PARTS): private SHELL = /bin/true
 else ifeq ($(ONLY_ROOT_ENTERS),yes)
@@ -37,6 +43,10 @@ endif
 $(TEST_TARGETS): private export SUITE = $@
 $(TEST_TARGETS): private export PYTEST_PLUGINS = bounds
 $(TEST_TARGETS): private export PYTHONPATH = $(abspath tests/plugins)
+# No test makes the environment of this machine's kernels.
+$(TEST_TARGETS): private export CARREL_SETUP = no
+# What takes longest is in the log of each suite.
+$(TEST_TARGETS): private export PYTEST_ADDOPTS = --durations=10 --durations-min=1
 
 .PHONY: bounds
 ## bounds: that more skipped tests than tests/skips allows fail a suite
@@ -79,7 +89,7 @@ lint: check-layers $(LINTED)
 	@echo "lint: $(words $(LINTED)) files analyzed"
 
 ## lint-deep: the same, with as many paths as clang follows by itself
-PROOF_TARGETS += lint-deep
+PROOF_TARGETS += lint lint-deep
 lint-deep: check-layers $(LINTED:$(BUILD)/lint/%=$(BUILD)/lint-deep/%)
 	@echo "lint-deep: $(words $(LINTED)) files analyzed"
 
@@ -87,6 +97,7 @@ lint-deep: check-layers $(LINTED:$(BUILD)/lint/%=$(BUILD)/lint-deep/%)
 check-layers:
 	@/usr/bin/python3 tests/unit/check_layers_test.py --quiet
 	@/usr/bin/python3 tools/check-layers
+	@/usr/bin/python3 tools/check-words
 	@/usr/bin/python3 tools/limits --check
 
 define analyze

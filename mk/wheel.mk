@@ -10,7 +10,7 @@ WHEEL_SOURCES  := $(shell find sdk/python -name '*.py') sdk/python/carrel/py.typ
 
 .PHONY: wheel
 ## wheel: a Python wheel with the programs in it, in BUILD/wheel
-wheel: $(WHEEL_BIN)/carrel $(WHEEL_BIN)/carrel-server $(WHEEL_BIN)/carrel-egress $(GUEST_FILES) $(WHEEL_SOURCES)
+wheel: $(WHEEL_BIN)/carrel $(WHEEL_BIN)/carrel-server $(WHEEL_BIN)/carrel-egress $(WHEEL_BIN)/carrel-broker $(GUEST_FILES) $(WHEEL_SOURCES)
 	@/usr/bin/python3 -B tools/make-wheel --sdk sdk/python --bin $(WHEEL_BIN) --guest $(GUEST) --license LICENSE --out $(WHEEL_OUT)
 
 $(WHEEL_BIN)/carrel: $(BUILD)/carrel
@@ -24,3 +24,6 @@ $(WHEEL_BIN)/carrel-server: $(SERVER_OBJECTS)
 $(WHEEL_BIN)/carrel-egress: $(EGRESS_OBJECTS)
 	@mkdir -p $(@D)
 	$(call say,link,$@)$(HOSTCC) $(SERVER_LDFLAGS) -s -o $@ $(EGRESS_OBJECTS) -l:libcares.a
+
+$(WHEEL_BIN)/carrel-broker: $(BROKER_OBJECTS)
+	$(call say,link,$@)$(HOSTCC) $(SERVER_LDFLAGS) -s -o $@ $(BROKER_OBJECTS) -l:libssl.a -l:libcrypto.a

@@ -2,7 +2,7 @@
 BRIDGE         := $(BUILD)/guest/carrel-bridge
 ALL_TARGETS    += $(BRIDGE)
 all: $(BRIDGE)
-BRIDGE_SOURCES := guest/bridge/bridge.c $(wildcard src/zmtp/*.c) $(addprefix src/,base/buf.c base/fd.c base/err.c proto/names.c)
+BRIDGE_SOURCES := guest/bridge/bridge.c $(wildcard src/zmtp/*.c) $(addprefix src/,base/buf.c base/fd.c base/err.c base/sha256.c proto/names.c)
 
 $(BRIDGE): $(BRIDGE_SOURCES) $(wildcard src/zmtp/*.h src/base/*.h src/proto/*.h) | packages $(KERNEL_HEADERS)/linux
 	@mkdir -p $(@D)

@@ -18,35 +18,44 @@ _carrel_client() {
             mapfile -t COMPREPLY < <(compgen -W '64M 256M 512M 1G 4G' -- "$cur"); return ;;
         --ttl | --idle-timeout | --timeout | --expires)
             mapfile -t COMPREPLY < <(compgen -W '30s 10m 1h 1d' -- "$cur"); return ;;
-        --mount | --socket | --state | --config | --keeper) compopt -o default 2>/dev/null; return ;;
-        --name | --label | --env | --cpus | --pids | --user | --hostname | --root | --key | --url | --workdir | --listen | --set) return ;;
+        --secret) mapfile -t COMPREPLY < <(compgen -S = -W "$(carrel secret list 2>/dev/null | awk 'NR > 1 { print $1 }')" -- "$cur")
+            compopt -o nospace 2>/dev/null; return ;;
+        --mount | --socket | --state | --config | --keeper | --from-file) compopt -o default 2>/dev/null; return ;;
+        --volume) mapfile -t COMPREPLY < <(compgen -S :/ -W "$(carrel volume list 2>/dev/null | awk 'NR > 1 { print $1 }')" -- "$cur")
+            compopt -o nospace 2>/dev/null; return ;;
+        --name | --label | --env | --from-env | --cpus | --pids | --user | --hostname | --root | --key | --idempotency-key | --url | --workdir | --listen | --set) return ;;
     esac
     case $command in
         serve) options='--listen --socket --state --config --no-config --set --allow-anonymous --private --keeper --help' ;;
         create) options+=' --name --memory --cpus --pids --disk --request-memory --request-cpus --profile --root --writable-root
-            --template --store --mount --net --allow --deny --env --label --ttl --idle-timeout --on-idle --hostname --user --key' ;;
+            --packages --requirements --python --template --store --mount --volume --secret --net --allow --deny --net-limit --env --label --ttl --idle-timeout --on-idle --hostname --user --key --idempotency-key' ;;
         ps) options+=' --gone --quiet --everybody --label --phase' ;;
-        exec) options+=' --interactive --tty --detach --env --workdir --user --timeout --output-limit' ;;
-        shell) options+=' --env --workdir --user' ;;
+        exec) options+=' --interactive --tty --detach --env --secret --workdir --user --timeout --output-limit' ;;
+        shell) options+=' --env --secret --workdir --user' ;;
         cp) options+=' --recursive' ;;
         logs | events) options+=' --follow' ;;
         jobs) options+=' --all --quiet' ;;
         rm) options+=' --all --label' ;;
         stats) options+=' --watch' ;;
-        net) options+=' --net --allow --deny' ;;
+        net) options+=' --net --allow --deny --net-limit' ;;
         token) options+=' --scope --expires' ;;
-        service) options+=' --box --memory --net --allow --deny --env --timeout' ;;
+        volume) options+=' --size --many --share --everybody' ;;
+        secret) options+=' --from-file --from-env --replace' ;;
+        df) options+=' --everybody' ;;
+        service) options+=' --box --memory --net --allow --deny --env --secret --timeout --packages --requirements --python --template' ;;
         grant) options+=' --box --expires --max-calls' ;;
-        py) options+=' --code --timeout --memory --cpus --net --allow --deny --env --template --python --yes' ;;
+        py) options+=' --code --timeout --memory --cpus --request-memory --request-cpus --packages --requirements --volume --secret --key --net --allow --deny --env --template --python --yes' ;;
         repl) options+=' --yes' ;;
         setup) options='--python --upgrade --help' ;;
         kernel) options+=' -f --python --template --memory --cpus --pids --disk --env --no-mount' ;;
-        kernelspec) options='--name --display-name --user --prefix --python --memory --cpus --yes --help' ;;
+        kernelspec) options='--name --display-name --user --prefix --python --memory --cpus --home --yes --help' ;;
     esac
-    if [[ ' config token service grant kernelspec ' == *" $command "* ]] && ((COMP_CWORD == 2)); then
+    if [[ ' config token secret volume service grant kernelspec ' == *" $command "* ]] && ((COMP_CWORD == 2)); then
         case $command in
             config) options=check ;;
             token) options='create list revoke' ;;
+            secret) options='create list rm' ;;
+            volume) options='create list inspect resize share rm' ;;
             service) options='create ls show call log restart rm' ;;
             grant) options='create ls rm' ;;
             *) options='install remove' ;;
@@ -64,15 +73,15 @@ _carrel_client() {
 
 _carrel() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]-} i word
-    local run_options='--memory --pids --cpus --disk --timeout --output-limit --root --writable-root --no-proc --mount --env --env-file
-        --pass-env --workdir --hostname --user --profile --net --allow --deny --local --server --interactive --tty --json --report --trace --help'
-    local with_value=' --memory --pids --cpus --disk --timeout --output-limit --root --mount --env --env-file --pass-env --workdir
-        --hostname --user --profile --net --allow --deny --report '
+    local run_options='--memory --pids --cpus --disk --timeout --output-limit --root --writable-root --no-proc --mount --volume --secret --env --env-file
+        --pass-env --workdir --hostname --user --profile --net --allow --deny --key --net-limit --interactive --tty --json --report --trace --help'
+    local with_value=' --memory --pids --cpus --disk --timeout --output-limit --root --mount --volume --secret --env --env-file --pass-env --workdir
+        --hostname --user --profile --net --allow --deny --key --net-limit --report '
     COMPREPLY=()
 
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'run plan doctor gc serve config create ps exec shell cp jobs logs wait kill events
-            forward pause resume stop start rm stats net service grant token py repl kernel kernelspec setup mcp help --version --help' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W 'run plan doctor gc layer setup serve config create ps exec shell cp jobs logs wait kill events
+            forward pause resume stop start rm stats net service grant token secret volume df py repl kernel kernelspec mcp help --version --help' -- "$cur")
         return
     fi
     case $command in
@@ -80,7 +89,7 @@ _carrel() {
             mapfile -t COMPREPLY < <(compgen -W '--json --apparmor --help' -- "$cur")
             return ;;
         gc)
-            mapfile -t COMPREPLY < <(compgen -W '--json --help' -- "$cur")
+            mapfile -t COMPREPLY < <(compgen -W '--unused --json --help' -- "$cur")
             return ;;
         run | plan) ;;
         *)
@@ -121,7 +130,7 @@ _carrel() {
         --mount | --env-file | --report) compopt -o default 2>/dev/null ;;
         --memory | --disk | --output-limit) mapfile -t COMPREPLY < <(compgen -W '64M 256M 512M 1G 4G' -- "$cur") ;;
         --timeout) mapfile -t COMPREPLY < <(compgen -W '10s 30s 1m 10m 1h' -- "$cur") ;;
-        --pids | --cpus | --allow | --deny | --env | --workdir | --hostname | --user) ;;
+        --pids | --cpus | --allow | --deny | --key | --net-limit | --env | --workdir | --hostname | --user) ;;
         *) mapfile -t COMPREPLY < <(compgen -W "$run_options" -- "$cur") ;;
     esac
 }

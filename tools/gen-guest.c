@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "guest/zygote/zygote.h"
+#include "proto/defaults.h"
 #include "proto/kernel.h"
 #include "proto/service.h"
 #include "proto/zygote.h"
@@ -58,6 +59,7 @@ static void write_kernel(void)
     text("AS_ZYGOTE", KERNEL_AS_ZYGOTE);
     text("IMPORTS", KERNEL_IMPORTS);
     text("STARTUP", KERNEL_STARTUP);
+    text("BOX_SITE", BOX_SITE);
     number("ZYGOTE_CONTROL", ZYGOTE_CONTROL);
     number("ZYGOTE_SEED", (long)sizeof ((struct zygote_child *)0)->seed);
 }

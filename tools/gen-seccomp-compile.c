@@ -193,7 +193,7 @@ static size_t emit_test(struct compiler *c, const struct test *test, bool loaded
     return emit(c, BPF_LD | BPF_W | BPF_ABS, offset, 0, 0);
 }
 
-/* Whoever comes from the clause before has the argument in the accumulator, unmasked. */
+/* A jump from the clause before has the argument in the accumulator, unmasked. */
 static bool already_loaded(const struct rule *rule, size_t clause)
 {
     if (!clause)

@@ -6,7 +6,7 @@ A Runner takes source text and gives back a Run: what was printed, what went wro
   BoxRunner         runs the code in a Carrel box of this machine
   SubprocessRunner  a plain child process; only when asked for by name, because it isolates nothing but the environment
 
-Whoever runs it, the code gets PATH, LANG, LC_ALL and the variables that SUBPROCESS_ENV_PASSTHROUGH names, and no other. Its output is
+With any runner, the code gets PATH, LANG, LC_ALL and the variables that SUBPROCESS_ENV_PASSTHROUGH names, and no other. Its output is
 bounded, and at the time limit everything that it started ends, also what moved into a session of its own.
 """
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Runner(Protocol):
 
 
 class RunnerUnavailable(Exception):
-    """The code could not be run at all; that is not the code's fault, so nobody should try to fix the code."""
+    """The code could not be run at all; that is not the code's fault, so it must not be "fixed"."""
 
 
 def passed_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -81,7 +81,7 @@ def _descendants() -> list[int]:
 
 
 def _end_descendants() -> None:
-    """Kills everything below this process. Orphans come to us (we are their reaper), so a double fork or setsid() hides nobody."""
+    """Kills everything below this process. Orphans come to us (we are their reaper), so a double fork or setsid() hides no process."""
     while True:
         left = _descendants()
         for pid in left:
@@ -111,7 +111,7 @@ class _Output:
         self._pidfd = os.pidfd_open(child.pid)
 
     def read(self, deadline: float) -> bool:
-        """Until the child ends, whoever else still holds its pipes. False if the time was over first."""
+        """Until the child ends, even if other processes still hold its pipes. False if the time was over first."""
         try:
             while True:
                 ready, _, _ = select.select([*self.kept, self._pidfd], [], [], max(0.0, deadline - time.monotonic()))
@@ -240,7 +240,7 @@ class SocketRunner:
                 reply = json.loads(_receive(connection, REPLY_LIMIT))
                 return Run(str(reply["output"]), None if reply["error"] is None else str(reply["error"]))
             except (OSError, ValueError, KeyError, TypeError) as e:
-                # The code may have ended the runner, which then starts again; the model is told that this did not work.
+                # The code may have ended the runner, which then starts again; the model gets this as an error.
                 return Run("", f"the code ended the place where it ran ({e})")
 
     def _connect(self) -> socket.socket:

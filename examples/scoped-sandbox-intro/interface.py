@@ -26,5 +26,5 @@ def next_words(text: str, count: int = 5) -> list:
 
 
 def weights():
-    """Without @expose: nobody can call it from outside."""
+    """Without @expose: it cannot be called from outside."""
     return model.state_dict()

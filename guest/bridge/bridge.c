@@ -1,13 +1,13 @@
-/* A stock kernel in a box: it speaks ZeroMQ on sockets in a directory of its own, the bridge speaks for it on the link.
+/* A stock kernel in a box: it speaks ZeroMQ on sockets in a private directory, and the bridge translates to the link.
  *
  *   front <-- link: seqpacket, v1 messages --> bridge <-- ZMTP over unix sockets --> kernel
  *
  * usage: carrel-bridge [--interrupt-by-message] -- COMMAND … {connection_file} …
  *
  * The link is standard input. The kernel is a child in the bridge's own process group, so a signal for the group
- * reaches it; the bridge itself ignores SIGINT, or makes a message of it for kernels that want one. Until the kernel
- * has answered on its shell and on iopub nothing is read from the link: a subscription takes a moment, and what is
- * published before it is lost. When the kernel ends, so does the bridge, in the same way. */
+ * reaches it; the bridge itself ignores SIGINT, or turns it into a message for kernels that want one. Until the kernel
+ * has answered on its shell and on iopub nothing is read from the link: a subscription takes a moment, and messages
+ * published before it are lost. When the kernel ends, so does the bridge, in the same way. */
 #define _GNU_SOURCE
 #include <endian.h>
 #include <errno.h>
@@ -39,7 +39,7 @@ enum {
     RETRY_MS = 20,
     NUDGE_MS = 100,
     START_MS = 120000,
-    OWN_FD = 10,            /* the link, where the kernel's own descriptors are not in the way */
+    OWN_FD = 10,            /* the link, at a number that the kernel's own descriptors do not use */
     LAST_PIECES = 256,      /* of a channel, after the kernel's end; its buffer is one or two */
 };
 
@@ -57,11 +57,11 @@ static struct {
         struct zmtp zmtp;
     } channel[KERNEL_CHANNELS];
     bool            by_message;
-    bool            answered, published;        /* the kernel, to our question */
+    bool            answered, published;        /* the kernel has, to our request */
     unsigned        questions;
     char            session[33];
-    struct buf      message;                    /* from the link, as far as it has come */
-    uint32_t        total;                      /* of it; 0: none is on its way */
+    struct buf      message;                    /* from the link, the received part */
+    uint32_t        total;                      /* of it; 0: none has begun */
     struct buf      out;
 } bridge;
 
@@ -91,7 +91,7 @@ static void send_packets(const char *data, size_t size)
         while ((n = send(bridge.link, packet, sizeof head + piece, MSG_NOSIGNAL)) < 0 && errno == EINTR)
             ;
         if (n < 0)
-            exit(0);        /* nobody listens any more: our end is the kernel's, too */
+            exit(0);        /* the front is gone, and the kernel ends with us */
         at += piece;
     }
 }
@@ -147,7 +147,7 @@ static void ask(int channel, const char *type)
     send_kernel(channel, &w);
 }
 
-/* The front's first word from a kernel is that it is idle. */
+/* The front expects the status idle as a kernel's first message. */
 static void tell_ready(void)
 {
     char header[256];
@@ -177,7 +177,7 @@ static void on_kernel_message(struct zmtp *z, const struct iovec *part, size_t n
                           strlen(bridge.session)) != NULL;
     if (channel == KERNEL_SHELL && is_ours)
         bridge.answered = true;
-    /* That somebody has subscribed is a matter of ZeroMQ's, and not every client knows the word. */
+    /* Welcome messages are ZeroMQ's business, and not every client knows them. */
     bool is_welcome = channel == KERNEL_IOPUB && memmem(w.part[PART_HEADER].iov_base, w.part[PART_HEADER].iov_len,
                                                         "\"iopub_welcome\"", 15);
     if (!is_ours && !is_welcome)
@@ -198,7 +198,7 @@ static bool connect_channel(int channel)
         fd_close(fd);
         return false;
     }
-    /* The front pairs questions on stdin with the shell's by the same identity. */
+    /* The same identity on both channels lets the kernel pair questions on stdin with shell requests. */
     zmtp_open(&bridge.channel[channel].zmtp, channel == KERNEL_IOPUB ? ZMTP_SUB : ZMTP_DEALER, bridge.session,
               channel == KERNEL_IOPUB ? 0 : strlen(bridge.session));
     bridge.channel[channel].fd = fd;
@@ -263,7 +263,7 @@ static void read_link(void)
         bridge.total = total <= LINK_MESSAGE_MOST ? total : 0;
     }
     if (bridge.total == 0 || total != bridge.total || offset != bridge.message.length)
-        return;         /* the rest of something whose beginning was not for us */
+        return;         /* the rest of a message whose beginning was not for us */
     buf_add(&bridge.message, data + sizeof head, (size_t)n - sizeof head);
     if (bridge.message.length < bridge.total && buf_error(&bridge.message) == 0)
         return;
@@ -347,11 +347,11 @@ static void start_kernel(char **argv)
         sigemptyset(&none);
         sigprocmask(SIG_SETMASK, &none, NULL);
         signal(SIGINT, SIG_DFL);
-        /* Interrupted twice, by the signal and by the message that it becomes, a kernel may lose the answer that it was
-         * about to send. */
+        /* Interrupted twice, by the signal and by its message, a kernel may lose the answer that it was about to
+         * send. */
         if (bridge.by_message)
             (void)setpgid(0, 0);
-        unsetenv("JPY_PARENT_PID");     /* a pid outside would be taken for a parent that has died */
+        unsetenv("JPY_PARENT_PID");     /* a pid from outside would look like a dead parent */
         if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent)
             execvp(argv[0], argv);
         fprintf(stderr, "carrel-bridge: %s: %s\n", argv[0], strerror(errno));
@@ -362,7 +362,7 @@ static void start_kernel(char **argv)
         fail("pidfd");
 }
 
-/* Ends as the kernel did, once all that it has said was handed on. */
+/* Exits as the kernel did, once all its messages were passed on. */
 static _Noreturn void end_with_kernel(void)
 {
     const struct rlimit none = { 0, 0 };
@@ -370,8 +370,8 @@ static _Noreturn void end_with_kernel(void)
 
     for (int i = 0; i < KERNEL_CHANNELS; i++) {
         struct pollfd p = { .fd = bridge.channel[i].fd, .events = POLLIN };
-        /* What it has said is here by now. The end of the channel is not waited for: processes that the kernel has
-         * forked may hold the other side open for ever, or write on. */
+        /* Its messages are here by now. The end of the channel is not waited for: processes that the kernel has forked
+         * may hold the other side open for ever, or write on. */
         for (int n = 0; p.fd >= 0 && n < LAST_PIECES && poll(&p, 1, 0) > 0 && read_channel(i); n++)
             ;
     }
@@ -406,7 +406,7 @@ static bool all_open(void)
     return true;
 }
 
-/* What has to be done again and again until the kernel answers. Returns how long to wait for it. */
+/* Steps that are repeated until the kernel answers. Returns how long to wait for it. */
 static int prepare(uint64_t began_us)
 {
     static uint64_t asked_us;

@@ -1,7 +1,7 @@
 """pip that may start no program: `python carrel_pip.py install ...`.
 
-pip's --only-binary is about what it looks for in an index. A wheel can still want a source from elsewhere ("x @ https://..."), and pip would run
-the code of that to build it, out here."""
+pip's --only-binary only covers an index. A wheel can still require a source from elsewhere ("x @ https://..."), and pip would run
+that code to build it, outside of a box."""
 
 import runpy
 import sys

@@ -1,9 +1,9 @@
 /* Puts objects that every child will write to, if only to count references, side by side, so that they share pages: a
  * child copies these and not one page for each.
  *
- * We stand in front of the interpreter's allocator of objects. While we gather, what is allocated comes from a place of
- * ours; from then on only freeing goes through us, and what lies in that place is never freed: it is little, and of the
- * zygote's lifetime. */
+ * This file wraps the interpreter's object allocator. While it gathers, allocations come from its own region;
+ * afterwards only frees go through it, and objects in the region are never freed: they are few, and live as long as the
+ * zygote. */
 #define _GNU_SOURCE
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,8 +15,8 @@
 enum { ALIGN = 16, CLASSES = 256, NEAR = 8 };
 #define PLACE_BYTES ((size_t)4 << 20)
 
-struct block {                  /* before each object; the rest of it while it is free */
-    size_t        size;         /* of what follows */
+struct block {                  /* before each object; the rest is used while it is free */
+    size_t        size;         /* without this header */
     struct block *next;
 };
 

@@ -1,10 +1,10 @@
-/* How a zygote's memory lies. To fork it means to copy its page tables, and a child that ends has them to take down:
- * with 30,000 small pages that takes longer than all else. So the interpreter's arenas are put side by side, and when
- * everything is imported they and the heap become huge pages, of which a child has one entry each. The first write of a
- * child to one splits its entry, not the page; what it copies is still 4 KiB.
+/* The layout of a zygote's memory. A fork copies its page tables, and a child's end takes them down: with 30,000 small
+ * pages that takes longer than everything else. So the interpreter's arenas are put side by side, and when everything
+ * is imported they and the heap become huge pages, of which a child has one entry each. A child's first write to one
+ * splits its entry, not the page; it still copies 4 KiB.
  *
- * Later arenas, those of children, come from mmap() as they would have without us. Huge pages are only ever tried for:
- * kernels before 6.1, or without them, leave the memory as it is. */
+ * Later arenas, those of children, come from mmap() as usual. Huge pages are only tried: kernels before 6.1, or without
+ * them, leave the memory as it is. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdbool.h>

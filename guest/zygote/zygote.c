@@ -2,14 +2,14 @@
  *
  *   zygote --clone(VM|VFORK|PARENT)--> helper --clone(PARENT)--> child
  *
- * The helper exists because joining a pid namespace concerns only children: it joins the box and gives birth there. It
- * shares the zygote's memory, so that nothing is copied for it, and the zygote stands still meanwhile. The child is the
- * one real copy. It wakes on the helper's stack, jumps back to the frame of zygote_serve() on the zygote's stack, of
- * which it has its own copy, and seals itself: for the program it is as if the call returned.
+ * The helper exists because joining a pid namespace only affects children: it joins the box and clones there. It shares
+ * the zygote's memory, so that nothing is copied for it, and the zygote stands still meanwhile. The child is the only
+ * real copy. It wakes on the helper's stack, jumps back to the frame of zygote_serve() on the zygote's stack, of which
+ * it has its own copy, and seals itself: for the program it is as if the call returned.
  *
- * Raw clone instead of fork(), because only it knows CLONE_PARENT, by which the keeper is the parent of all. What a
- * libc's fork does besides is: telling the thread's descriptor its new number, for which the kernel is given the
- * address that libc gave it; and handlers and locks, which do not matter with one thread that holds none. */
+ * Raw clone instead of fork(), because only it has CLONE_PARENT, by which the keeper is the parent of all. A libc's
+ * fork also stores the child's tid in the thread's descriptor, for which the kernel is given the address that libc
+ * registered; and it runs handlers and resets locks, which do not matter with one thread that holds none. */
 #define _GNU_SOURCE
 #include "zygote.h"
 
@@ -35,10 +35,10 @@
 
 enum { STACK_BYTES = 256 << 10 };
 
-/* Of the request at hand. Static, because the child finds its copy here. */
+/* The present request. Static, because the child finds its copy here. */
 static struct zygote_request request;
 static int                   fds[ZYGOTE_FDS];
-static struct engine_box     box;           /* as much of it as sealing needs */
+static struct engine_box     box;           /* the part that sealing needs */
 static struct command_spec   command;
 static jmp_buf               home;
 static int                   child_link = -1;
@@ -102,14 +102,14 @@ static _Noreturn void fail(const struct err *e)
     _exit(125);
 }
 
-/* The address that libc gave to the kernel for the main thread: glibc keeps the thread's number there, musl a lock. */
+/* The address that libc registered for the main thread: glibc keeps the thread's number there, musl a lock. */
 static int *thread_address(void)
 {
     int *address = NULL;
     return prctl(PR_GET_TID_ADDRESS, &address, 0, 0, 0) < 0 ? NULL : address;
 }
 
-/* Returns as fork() does, but the child's parent is ours. */
+/* Returns like fork(), but the child's parent is ours. */
 static long clone_child(void)
 {
     int *address = thread_address();

@@ -1,4 +1,4 @@
-/* For a program that is to be a zygote: it imports and warms what it wants, stays single-threaded, and then serves.
+/* For a program that becomes a zygote: it imports and warms up, stays single-threaded, and then serves.
  *
  *     struct zygote_child child;
  *     if (zygote_serve(NULL, NULL, &child) < 0)       // returns in children only
@@ -7,9 +7,9 @@
  *     ... child.argv, child.env, stdin, stdout, stderr are the command's
  *
  * A child is a sealed payload in a box of its own: other user, other files, other processes, no descriptor of the
- * zygote but 0, 1, 2, which are its own. It is a copy of the zygote in all else; in particular of the state of its
- * random generators, for which seed is meant. Locks, caches and open files of libraries must be fit for that, as with
- * fork(); handlers of pthread_atfork() are not called. */
+ * zygote but 0, 1, 2, which are its own. In all else it is a copy of the zygote, including the state of its random
+ * generators; seed is for them. Locks, caches and open files of libraries must survive that, as with fork(); handlers
+ * of pthread_atfork() are not called. */
 #ifndef CARREL_ZYGOTE_H
 #define CARREL_ZYGOTE_H
 
@@ -26,27 +26,42 @@ struct zygote_child {
     unsigned char  seed[32];            /* fresh random bytes, of this child only */
 };
 
-/* Forks children at the keeper's word. warm, if not NULL, is called in a child before it takes its command, so that
- * what it touches is its own already. The command may come meanwhile: then warm should not be long. Returns 0 in a
+/* Forks children on the keeper's requests. warm, if not NULL, is called in a child before it takes its command, so that
+ * the pages that it touches are copied already. The command may come meanwhile, so warm should be short. Returns 0 in a
  * child that got its command, and -errno in the zygote if there is no keeper (any more). */
 int  zygote_serve(void (*warm)(void *data), void *data, struct zygote_child *ret);
 
-/* For warm: whether somebody waits for it to return, or does so within that time. */
+/* For warm: whether a command waits for its return, or comes within that time. */
 int  zygote_is_asked(int wait_ms);
 
-/* The child's first word: from here on the command runs, and its time counts. */
+/* The child's first message: the command runs from now on, and its timeout counts. */
 void zygote_running(void);
 
-/* Instead: replaces the child by a program. Returns only after telling the keeper why it failed; end then. */
+/* Instead: replaces the child by a program. Returns only after it reported the failure to the keeper; then exit. */
 void zygote_exec(char *const *argv, char *const *env);
 
-/* Optional, for an interpreter that gets its memory in arenas (PyObject_SetArenaAllocator): has those of a zygote side
- * by side; and when all is there, before serving, arenas and heap are made cheap to fork. */
+/* Optional, for an interpreter that gets its memory in arenas (PyObject_SetArenaAllocator): puts a zygote's arenas side
+ * by side; before serving, makes arenas and heap cheap to fork. */
 void *zygote_arena_alloc(void *unused, size_t size);
 void  zygote_arena_free(void *unused, void *arena, size_t size);
 void  zygote_settle_memory(void);
 
-/* As PyMemAllocatorEx. */
+/* Optional, before serving: makes fewer mappings of the program's libraries. Only with one thread. */
+void zygote_join_libraries(void);
+
+/* Functions of Python's C interface: PyObject_IS_GC, PyType_GetSlot, PyDict_Next, PyType_GetFlags. */
+struct zygote_python {
+    int           (*is_collectable)(void *object);
+    void         *(*slot)(void *type, int slot);
+    int           (*next)(void *dict, ptrdiff_t *at, void **key, void **value);
+    unsigned long (*flags)(void *type);
+};
+
+/* Optional, for CPython 3.12 and 3.13: the objects, and all that they refer to, are never counted or freed any more.
+ * Returns the number of those that became so, or -1 if memory was short and some did not. */
+long zygote_make_immortal(const struct zygote_python *python, void *const *roots, size_t n);
+
+/* Like PyMemAllocatorEx. */
 struct zygote_allocator {
     void *context;
     void *(*malloc)(void *context, size_t size);
@@ -55,8 +70,8 @@ struct zygote_allocator {
     void  (*free)(void *context, void *p);
 };
 
-/* Optional: what is allocated between the two comes to lie side by side. Each takes the allocator that there is and
- * changes it to the one to set. 0 or -1. */
+/* Optional: objects allocated between the two calls lie side by side. Each takes the present allocator and changes it
+ * to the one to set. 0 or -1. */
 int  zygote_gather(struct zygote_allocator *allocator);
 void zygote_gathered(struct zygote_allocator *allocator);
 

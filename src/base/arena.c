@@ -1,5 +1,5 @@
-/* A bump allocator. The owner's own storage comes first, so that a small request needs no malloc at all; then come
- * heap blocks of at least BLOCK_BYTES, chained only to be freed. */
+/* A bump allocator. It first uses the owner's own storage, so that a small request needs no malloc; then heap blocks of
+ * at least BLOCK_BYTES, which are chained so that they can be freed. */
 #include "base/arena.h"
 
 #include <stdint.h>

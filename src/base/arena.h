@@ -1,4 +1,4 @@
-/* Memory that is freed all at once: what a request needs, the words of a command line. All zero is an empty arena. */
+/* Memory that is freed all at once, for example that of a request or of a command line. A zeroed arena is empty. */
 #ifndef CARREL_BASE_ARENA_H
 #define CARREL_BASE_ARENA_H
 
@@ -9,8 +9,8 @@
 struct arena_block;
 
 struct arena {
-    char *at, *end;             /* what is free in the present block */
-    char *first, *first_end;    /* storage of the owner, used before the heap is */
+    char *at, *end;             /* the free part of the present block */
+    char *first, *first_end;    /* storage of the owner, used before the heap */
     struct arena_block *blocks;
 };
 

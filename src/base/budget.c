@@ -1,5 +1,5 @@
-/* A hash table of owners who hold something at present. An owner's entry is made with the first share and freed with
- * the last one: there are never more of them than shares, whoever asks. */
+/* A hash table of the owners who hold something now. An owner's entry is made with its first share and freed with its
+ * last one, so there are never more entries than shares. */
 #include "base/budget.h"
 
 #include <errno.h>
@@ -45,6 +45,7 @@ int share_join(struct share *s, struct budgets *all, const char *owner)
     b->shares++;
     share_leave(s);
     b->used += held;
+    all->used += held;
     *s = (struct share){ .budget = b, .held = held };
     return 0;
 }
@@ -54,26 +55,33 @@ bool share_is_of(const struct share *s, const char *owner)
     return s->budget && strcmp(s->budget->owner, owner) == 0;
 }
 
+static bool fits(uint64_t most, uint64_t used, uint64_t more)
+{
+    return !most || (used <= most && more <= most - used);
+}
+
 bool share_fits(const struct share *s, uint64_t more)
 {
     const struct budget *b = s->budget;
 
-    return !b || !b->all->most || (b->used <= b->all->most && more <= b->all->most - b->used);
+    return !b || (fits(b->all->most, b->used, more) && fits(b->all->all_most, b->all->used, more));
 }
 
 bool share_move(struct share *s, uint64_t from, uint64_t to)
 {
     if (to > from && !share_fits(s, to - from))
         return false;
-    if (from > s->held) {       /* more would be given back than was taken */
+    if (from > s->held) {       /* gives back more than it took: a bug */
 #ifdef __SANITIZE_ADDRESS__
         abort();
 #endif
         from = s->held;
     }
     s->held = s->held - from + to;
-    if (s->budget)
+    if (s->budget) {
         s->budget->used = s->budget->used - from + to;
+        s->budget->all->used = s->budget->all->used - from + to;
+    }
     return true;
 }
 
@@ -83,6 +91,7 @@ void share_leave(struct share *s)
 
     if (b) {
         b->used -= s->held;
+        b->all->used -= s->held;
         if (--b->shares == 0) {
             struct budget **at = bucket_of(b->all, b->owner);
             while (*at != b)

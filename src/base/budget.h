@@ -1,6 +1,6 @@
-/* Who holds how much of what all callers share: the front's memory in bytes, its connections in pieces. Whoever keeps
- * something for a caller has a share of that caller's budget and says there how large the thing was and is; a share
- * that is left gives back what it still has, so that nothing can stay charged to nobody. One thread. */
+/* How much each owner holds of what all callers share: bytes of the front's memory, connections. Code that keeps
+ * something for a caller takes a share of that caller's budget and reports every change of size. Leaving a share gives
+ * back what it still holds, so nothing stays charged. One thread. */
 #ifndef CARREL_BASE_BUDGET_H
 #define CARREL_BASE_BUDGET_H
 
@@ -11,34 +11,36 @@
 
 enum { BUDGETS_BUCKETS = 64 };
 
-struct budget;          /* of one owner; it lives as long as there is a share of it */
+struct budget;          /* of one owner; it lives as long as it has a share */
 
 struct budgets {
-    uint64_t       most;        /* for each owner; 0: no bound */
+    uint64_t       most;        /* for each owner; 0: unbounded */
+    uint64_t       all_most;    /* for all of them together; 0: no bound */
+    uint64_t       used;        /* by all of them */
     struct budget *bucket[BUDGETS_BUCKETS];
 };
 
-/* Embedded in what it is about. Zeroed: of nobody, and without a bound. */
+/* Embedded in the thing that it accounts for. Zeroed: it has no owner and no bound. */
 struct share {
     struct budget *budget;
     uint64_t       held;
 };
 
-/* What share_move() refuses, in words for the one who asked. */
+/* The message for a caller whose share_move() was refused. */
 #define SHARE_FULL                                                                                         \
     "the server keeps as much for you as it may (quota.buffers); read what was answered, let commands and " \
     "kernels take their input, or end them; then try again"
 
-/* What the share holds already is charged to the owner whatever is left. -ENOMEM: it is of nobody then. */
+/* Charges to the owner what the share already holds, even beyond its bound. -ENOMEM: the share has no owner then. */
 MUST_CHECK int share_join(struct share *s, struct budgets *all, const char *owner);
 bool           share_is_of(const struct share *s, const char *owner);
-/* Something changes its size. False: there is no room for more, and nothing has changed; less is always possible. */
+/* The thing changes its size. False: there is no room for more, and nothing was changed; shrinking always succeeds. */
 bool           share_move(struct share *s, uint64_t from, uint64_t to);
-/* Whether so much more would be possible. */
+/* Whether the share could grow by so much. */
 bool           share_fits(const struct share *s, uint64_t more);
 void           share_leave(struct share *s);
 
-/* Memory: what is small costs nothing, so that who has used up the budget can still ask, stop and delete. */
+/* For memory: small things cost nothing, so that an owner whose budget is used up can still ask, stop and delete. */
 enum { SHARE_SMALL_BYTES = 16384 };
 static inline bool share_move_bytes(struct share *s, uint64_t from, uint64_t to)
 {

@@ -45,7 +45,7 @@ char *buf_reserve(struct buf *b, size_t size)
         return NULL;
     }
     size_t wanted = b->length + size + 1;
-    if (wanted > b->capacity) { /* never in a fixed one: its limit is its capacity less one */
+    if (wanted > b->capacity) { /* never in a fixed buffer: its limit is its capacity less one */
         size_t capacity = b->capacity ? b->capacity : 64;
         while (capacity < wanted)
             capacity *= 2;

@@ -24,7 +24,7 @@ void buf_done(struct buf *b);
 /* Forgets the contents and the failure, keeps the storage. */
 void buf_clear(struct buf *b);
 
-/* All or nothing: what does not fit below the limit gives EFBIG and leaves the contents as they were. */
+/* All or nothing: data that does not fit below the limit gives EFBIG and leaves the contents as they were. */
 void buf_add(struct buf *b, const void *data, size_t size);
 void buf_add_char(struct buf *b, char c);
 void buf_add_text(struct buf *b, const char *text);

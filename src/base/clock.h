@@ -1,11 +1,11 @@
-/* Time that only goes forward. */
+/* A monotonic clock. */
 #ifndef CARREL_BASE_CLOCK_H
 #define CARREL_BASE_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>
 
-/* Microseconds since some moment before this process; comparable between processes of one boot. */
+/* Microseconds since some moment before this process began; comparable between processes of one boot. */
 static inline uint64_t clock_monotonic_us(void)
 {
     struct timespec now;

@@ -29,6 +29,7 @@ static const char *const step_names[STEP_COUNT] = {
     [STEP_WAIT] = "wait",
     [STEP_PROTOCOL] = "protocol",
     [STEP_MEMORY] = "memory",
+    [STEP_SECRET] = "secret",
 };
 
 /* An error must never look like success, whatever the caller passed. */

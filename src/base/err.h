@@ -9,11 +9,11 @@
 #define MUST_CHECK __attribute__((warn_unused_result))
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
 
-/* Where in the making of a box something failed. Names, in the same order, are in err.c. */
+/* The step of making a box that failed. err.c has the names in the same order. */
 enum step {
     STEP_NONE,
-    STEP_USAGE,     /* what the caller asked for is not possible */
-    STEP_HOST,      /* what this host gives */
+    STEP_USAGE,     /* the caller asked for something impossible */
+    STEP_HOST,      /* this host lacks something */
     STEP_IDS,       /* choosing an id range */
     STEP_CGROUP,    /* making a cgroup, writing a limit, joining */
     STEP_TREE,      /* cloning a host tree */
@@ -34,6 +34,7 @@ enum step {
     STEP_WAIT,
     STEP_PROTOCOL,  /* a frame that is not legal */
     STEP_MEMORY,    /* out of memory in carrel itself */
+    STEP_SECRET,    /* writing the file of a secret in the box */
     STEP_COUNT
 };
 
@@ -47,10 +48,10 @@ struct err {
 /* Fills e and returns -code, so that `return err_at(...)` is the idiom. what may be NULL. */
 int err_at(struct err *e, int code, enum step step, size_t index, const char *what);
 
-/* The same with a formatted noun. */
+/* Like err_at() with a formatted noun. */
 int err_set(struct err *e, int code, enum step step, const char *format, ...) PRINTF_LIKE(4, 5);
 
-#ifdef __clang_analyzer__ /* which cannot see into err.c: the result is always negative */
+#ifdef __clang_analyzer__ /* clang cannot see into err.c: the result is always negative */
 static inline int err_is_negative(int code)
 {
     return code < 0 ? code : -1;

@@ -12,7 +12,7 @@ int fd_close(int fd)
 {
     if (fd >= 0) {
         int saved = errno;
-        close(fd); /* not again after EINTR: Linux has closed it, and the number may be somebody else's by now */
+        close(fd); /* no retry after EINTR: Linux has closed it, and the number may already be another file's */
         errno = saved;
     }
     return -1;
@@ -47,7 +47,7 @@ int fd_write_all(int fd, const void *data, size_t size)
         if (n < 0)
             return -errno;
         if (n == 0)
-            return -EIO; /* no progress: trying again would spin */
+            return -EIO; /* no progress: a retry would spin */
         p += n;
         size -= (size_t)n;
     }
@@ -64,7 +64,7 @@ ssize_t fd_read_file(int dir, const char *path, char *text, size_t size)
         return -errno;
     size_t length = 0;
     for (;;) {
-        /* The last byte is for the NUL; that the file ends is known only from a read that gives nothing. */
+        /* The last byte is for the NUL. Only a read that gives nothing proves that the file ends. */
         char spare;
         bool full = length == size - 1;
         ssize_t n = full ? read(fd, &spare, 1) : read(fd, text + length, size - 1 - length);
@@ -122,7 +122,7 @@ int fd_fill_standard(void)
             close(fd);
             return 0;
         }
-        if (fcntl(fd, F_SETFD, 0) < 0) /* the standard three are inherited */
+        if (fcntl(fd, F_SETFD, 0) < 0) /* 0, 1 and 2 are inherited by children */
             return -errno;
     }
 }

@@ -39,8 +39,9 @@ ssize_t fd_read_file(int dir, const char *path, char *text, size_t size);
 /* Writes text into an existing file with one write, as /proc and cgroup files want it. 0 or -errno. */
 int fd_write_file(int dir, const char *path, const char *text);
 
-/* True for an end of a stream socketpair(2), also after the other end was closed: neither end has a name. What came
- * about by connect() has one at the listener's end; there SO_PEERCRED would name who listens, not who made it. */
+/* True for an end of a stream socketpair(2), also after the other end was closed: neither end has a name. Of a
+ * connection made by connect() the listener's end has a name; SO_PEERCRED there names the listener, not the process
+ * that made it. */
 bool fd_is_socket_pair(int fd);
 
 /* Opens /dev/null on 0, 1 and 2 where they are closed, so that no other file can get these numbers. */

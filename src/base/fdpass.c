@@ -60,7 +60,7 @@ ssize_t fdpass_receive(int socket, void *data, size_t size, int flags, struct fd
             memcpy(&who, CMSG_DATA(c), sizeof who);
             ret->sender = who.pid;
         } else if (c->cmsg_type == SCM_RIGHTS) {
-            /* Where no credentials came, the room for them may hold more descriptors. */
+            /* If no credentials came, their room may hold more descriptors. */
             size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
             for (size_t i = 0; i < count; i++) {
                 int fd;

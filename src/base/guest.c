@@ -1,9 +1,9 @@
-/* Where things are, told by where this program is:
+/* Files are found relative to this program:
  *
  *   build/carrel-server                                  build/guest
  *   PREFIX/libexec/carrel-server                         PREFIX/lib/carrel/guest
- *   ENV/lib/python3.11/site-packages/carrel/bin/carrel   ENV/lib/python3.11/site-packages/carrel/_guest, ENV/bin/python
- */
+ *   ENV/lib/python3.11/site-packages/carrel/bin/carrel   ENV/lib/python3.11/site-packages/carrel/_guest,
+ * ENV/bin/python */
 #define _GNU_SOURCE
 #include "base/guest.h"
 
@@ -57,7 +57,7 @@ bool guest_follow(char *path, size_t size)
     return true;
 }
 
-/* The folder of this program; "" if it cannot be told. */
+/* The folder of this program; "" if /proc does not show it. */
 static void own_folder(char path[PATH_MAX])
 {
     ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
@@ -164,8 +164,8 @@ bool guest_find_own_python(char *ret, size_t size)
     return access(path, X_OK) == 0 && keep(path, ret, size);
 }
 
-/* Packages below a prefix: PREFIX/lib/python3.11/site-packages; Debian's have names of their own. version:
- * "python3.11", or "" if it is not known. */
+/* Whether a module is installed below a prefix (PREFIX/lib/python3.11/site-packages; Debian has names of its own).
+ * version: "python3.11", or "" if unknown. */
 static bool prefix_has(const char *prefix, const char *version, const char *module)
 {
     static const char *const folders[] = { "lib", "lib64", "local/lib" }, *const names[] = { "site", "dist" };
@@ -189,7 +189,7 @@ static bool prefix_has(const char *prefix, const char *version, const char *modu
     return found;
 }
 
-/* 1: an environment of its own; 0: one that shows the packages below it, too; -1: none. */
+/* 1: an isolated environment; 0: one that also shows the packages of the interpreter below it; -1: no environment. */
 static int is_environment(const char *prefix)
 {
     char path[PATH_MAX], line[512];
@@ -237,7 +237,8 @@ bool guest_find_python(char *ret, size_t size)
         return keep(own, ret, size) && guest_has_ipykernel(own);
     guest_setup_place(place, sizeof place - 16);
     const char *const places[] = { place, machine_place };
-    for (size_t i = 0; i < (getenv("CARREL_ENVIRONMENT") ? 1 : 2); i++)     /* who names a place means that one */
+    for (size_t i = 0; i < (getenv("CARREL_ENVIRONMENT") ? 1 : 2); i++)     /* $CARREL_ENVIRONMENT replaces both
+                                                                             * places */
         if (guest_is_set_up(places[i]) && snprintf(ret, size, "%s/bin/python", places[i]) < (int)size &&
             guest_has_ipykernel(ret))
             return true;

@@ -13,7 +13,7 @@ void jsonout_init(struct jsonout *j, struct buf *out)
 static size_t utf8_length(const unsigned char *p, size_t size)
 {
     unsigned char first = p[0];
-    unsigned char low = 0x80, high = 0xbf; /* what the second byte may be */
+    unsigned char low = 0x80, high = 0xbf; /* the range of the second byte */
     size_t length;
 
     if (first < 0x80)
@@ -75,7 +75,7 @@ static void add_quoted(struct buf *out, const char *data, size_t size)
 
     buf_add_char(out, '"');
     while (p < end) {
-        /* U+0080 to U+009F: to some terminals they are what an escape sequence begins with. */
+        /* U+0080 to U+009F begin an escape sequence on some terminals. */
         bool is_c1 = *p == 0xc2 && end - p > 1 && p[1] >= 0x80 && p[1] <= 0x9f;
         bool special = *p < 0x20 || *p == '"' || *p == '\\' || *p == 0x7f || is_c1;
         size_t length = special ? 0 : utf8_length(p, (size_t)(end - p));
@@ -95,7 +95,7 @@ static void add_quoted(struct buf *out, const char *data, size_t size)
     buf_add_char(out, '"');
 }
 
-/* Writes the comma and the key before a value. False: this value has no place here. */
+/* Writes the comma and the key before a value. False: no value may stand here. */
 static bool begin_value(struct jsonout *j, const char *key)
 {
     uint32_t bit = j->depth ? 1U << (j->depth - 1) : 0;

@@ -1,4 +1,4 @@
-/* Writes JSON into a buffer. Commas, escapes and nesting are kept right; a wrong call is told at the end.
+/* Writes JSON into a buffer. Keeps commas, escapes and nesting right; jsonout_finish() reports a wrong call.
  *
  *     struct jsonout j;
  *     jsonout_init(&j, &out);
@@ -42,7 +42,7 @@ void jsonout_signed(struct jsonout *j, const char *key, int64_t value);
 /* A fixed-point number: (1234567, 3) is 1234.567. */
 void jsonout_decimal(struct jsonout *j, const char *key, uint64_t value, unsigned decimals);
 void jsonout_bool(struct jsonout *j, const char *key, bool value);
-/* A value that is JSON already; it is not looked at. */
+/* A value that is JSON already; it is not checked. */
 void jsonout_raw(struct jsonout *j, const char *key, const char *data, size_t size);
 void jsonout_null(struct jsonout *j, const char *key);
 

@@ -20,7 +20,7 @@ static void skip_blanks(struct scan *s)
 
 #define EACH(byte) (UINT64_C(0x0101010101010101) * (byte))
 
-/* Bytes that are neither quotes, nor backslashes, nor controls, nor of a character beyond ASCII. */
+/* Skips bytes other than quotes, backslashes, controls and non-ASCII characters. */
 static void skip_plain(struct scan *s)
 {
     while (s->end - s->at >= 8) {
@@ -39,7 +39,7 @@ static int hex(unsigned char c)
     return c >= '0' && c <= '9' ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10 : -1;
 }
 
-/* Length of the character beyond ASCII at p, 0 if it is not UTF-8. */
+/* Length of the non-ASCII character at p, 0 if it is not UTF-8. */
 static size_t utf8_length(const unsigned char *p, const unsigned char *end)
 {
     size_t n = p[0] >= 0xc2 && p[0] < 0xe0 ? 2 : p[0] >= 0xe0 && p[0] < 0xf0 ? 3 : p[0] >= 0xf0 && p[0] < 0xf5 ? 4 : 0;
@@ -183,7 +183,8 @@ static bool skip_name(struct scan *s)
     return true;
 }
 
-/* After a value: closes what ends here, and goes to the next value. False: wrong. *done: the whole is complete. */
+/* After a value: closes the levels that end here and moves to the next value. False: invalid. *done: the text is
+ * complete. */
 static bool go_on(struct scan *s, bool *done)
 {
     for (;;) {
@@ -206,7 +207,7 @@ static bool go_on(struct scan *s, bool *done)
     }
 }
 
-/* One value and all in it. */
+/* One value with everything in it. */
 static bool skip_value(struct scan *s)
 {
     bool done = false;

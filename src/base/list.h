@@ -8,7 +8,7 @@
 
 #include <stddef.h>
 
-/* The struct of this type whose member this pointer is. */
+/* The struct of this type that contains this member. */
 #define container_of(pointer, type, member)                                                              \
     __extension__({                                                                                      \
         __typeof__(((type *)0)->member) *member_ = (pointer);                                            \
@@ -26,7 +26,7 @@
         (head) = added_;                                                                                 \
     } while (0)
 
-/* Of a thing that is in no list: nothing. */
+/* A thing that is in no list is left alone. */
 #define LIST_REMOVE(thing)                                                                               \
     do {                                                                                                 \
         __typeof__(thing) gone_ = (thing);                                                               \

@@ -11,7 +11,8 @@
 
 #include "base/fd.h"
 
-/* Names of descriptors that this process has: links by nature, into nobody's folder. */
+/* Names of descriptors that this process has open. They are links by nature, and lie in no folder that a guest can
+ * change. */
 static bool is_own_descriptor(const char *path)
 {
     static const char *const whole[] = { "/dev/stdout", "/dev/stderr" };
@@ -30,7 +31,7 @@ static bool is_own_descriptor(const char *path)
 
 int outfile_open(const char *option, const char *path, struct err *e)
 {
-    /* O_NONBLOCK for a pipe that nobody reads. */
+    /* O_NONBLOCK so that a FIFO without a reader does not block. */
     struct open_how how = { .flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
                             .mode = 0644,
                             .resolve = RESOLVE_NO_SYMLINKS };

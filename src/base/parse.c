@@ -50,7 +50,7 @@ struct parse_quote parse_quote_path(const char *path)
     return quote;
 }
 
-/* Reads digits[.digits] and returns what follows, or NULL if there is no number. */
+/* Reads digits[.digits] and returns the rest, or NULL if there is no number. */
 static const char *read_number(const char *text, struct number *ret)
 {
     const char *p = text;
@@ -79,7 +79,7 @@ static const char *read_number(const char *text, struct number *ret)
     return p;
 }
 
-/* Finds the factor of a suffix in a table that ends with a NULL suffix; 0 if it is not there. */
+/* Finds the factor of a suffix in a table that ends with a NULL suffix; 0 if it is missing. */
 static uint64_t find_factor(const struct unit *units, const char *suffix)
 {
     for (; units->suffix; units++)

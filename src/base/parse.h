@@ -1,4 +1,4 @@
-/* Numbers with units as people write them. name is what the caller will recognise ("--memory"); a failure is -EINVAL at
+/* Numbers with units as people write them. name is the noun in messages ("--memory"). A failure is -EINVAL at
  * STEP_USAGE with one sentence that says what is wrong and what would be right. *ret is written only on success. */
 #ifndef CARREL_BASE_PARSE_H
 #define CARREL_BASE_PARSE_H
@@ -31,12 +31,12 @@ MUST_CHECK int parse_count(const char *name, const char *text, uint32_t least, u
 /* "1000" or "1000:100"; without a group the group is the same number. */
 MUST_CHECK int parse_user(const char *name, const char *text, uid_t *ret_uid, gid_t *ret_gid, struct err *e);
 
-/* How a text appears in a message: cut to what is readable, unprintable bytes as '?'. */
+/* A text as messages show it: shortened, unprintable bytes as '?'. */
 struct parse_quote {
     char text[44];
 };
 struct parse_quote parse_quote(const char *text);
-/* The same for a path, of which the end tells most. */
+/* The same for a path, of which the end is shown. */
 struct parse_quote parse_quote_path(const char *path);
 /* A size as parse_size reads it, for messages: "64M", or "100 bytes" where no unit is exact. */
 struct parse_quote parse_show_size(uint64_t bytes);

@@ -3,7 +3,7 @@
 #ifndef CARREL_BASE_TITLE_H
 #define CARREL_BASE_TITLE_H
 
-/* Remembers where the kernel finds the arguments. Call it first in main; without it title_set does nothing. */
+/* Remembers where the kernel finds the arguments. Call it first in main; title_set does nothing without it. */
 void title_remember(int argc, char **argv);
 
 /* Overwrites them in this process. Async-signal-safe. */

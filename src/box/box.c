@@ -1,11 +1,12 @@
 /* Making and ending boxes.
  *
  *   keeper                          init (PID 1)                    first payload (PID 2)
- *   trees, then clone3 ----------->
+ *   clone3 ----------------------->
  *   clone into its pid namespace --------------------------------->
- *   id maps                         builds the file system          joins, makes the network namespace
+ *   id maps, "go" ---------------->                                 joins, makes the network namespace
+ *   makes the trees -------------->  builds the file system
  *   cgroup leaf -------------------------------------------------->  joins it, gives up its rights
- *   "go" -------------------------> "root is there" -------------->  Landlock, exec
+ *                                   "root is there" -------------->  Landlock, exec
  *                                   gives up its rights, reaps
  *
  * On v2 a process is born into its cgroup, so there the leaf comes before the payload (on a hybrid host, too, if the
@@ -107,6 +108,7 @@ struct cgroup_limits box_leaf_limits(const struct box_host *host, const struct e
         .memory_bytes = box->limits.memory_bytes,
         .pids = box->limits.pids,
         .cpu_milli = box->limits.cpu_milli,
+        .cpu_request_milli = box->limits.cpu_request_milli,
         .freezer = freezer && host->cgroups.can[CG_FREEZER],
     };
 }
@@ -127,8 +129,8 @@ int box_make_leaf(struct box_host *host, struct engine_box *box, const struct cg
     return r;
 }
 
-/* A program may open /dev/stdout, which is the pipe by name: it must belong to the box's user. Only pipes without a
- * name: nothing else is given away, and no FIFO of the host's. */
+/* A program may open /dev/stdout, which is the pipe by name: it must belong to the box's user. Only anonymous pipes are
+ * given away: no file or FIFO of the host. */
 void box_give_pipes(const struct engine_box *box, const int stdio[3])
 {
     struct statfs status;
@@ -184,9 +186,9 @@ static int send_leaf(struct engine_box *box, struct err *e)
     return r < 0 ? err_at(e, -r, STEP_CGROUP, 0, "handing over the cgroup") : 0;
 }
 
-/* Everything after init has been born. */
-static int raise_box(struct box_host *host, struct engine_box *box, const struct start *start, bool freezer, int gate,
-                     struct err *e)
+/* Everything after init's birth. */
+static int raise_box(struct box_host *host, const struct plan *plan, struct engine_box *box, const struct start *start,
+                     bool freezer, int gate, struct err *e)
 {
     struct cgroup_limits limits = box_leaf_limits(host, box, freezer);
     bool born_inside = cgroup_needs_birth(&host->cgroups, &limits);
@@ -194,22 +196,18 @@ static int raise_box(struct box_host *host, struct engine_box *box, const struct
 
     if (r < 0)
         return err_at(e, -r, STEP_JOIN, 0, "init's namespaces");
-    /* A payload that is born inside waits for nothing, so all that it needs must be there. The other one starts early
-     * and waits for its cgroup. */
+    /* A payload that is born in its cgroup waits for nothing, so everything that it needs must be ready. The other kind
+     * starts early and waits for its cgroup. */
     if (born_inside && ((r = box_make_leaf(host, box, &limits, e)) < 0 || (r = map_ids(host, box, e)) < 0))
         return r;
     if ((r = spawn(box, start, gate, true, !born_inside, &box->first, e)) < 0)
         return r;
-    if (!born_inside && (r = map_ids(host, box, e)) < 0)
+    if (!born_inside && ((r = map_ids(host, box, e)) < 0 || (r = box_make_leaf(host, box, &limits, e)) < 0 ||
+                         (r = send_leaf(box, e)) < 0))
         return r;
     if (send(box->link, "g", 1, MSG_NOSIGNAL) < 0)
         return err_at(e, errno, STEP_CLONE, 0, "init");
-    if (!born_inside) {
-        r = box_make_leaf(host, box, &limits, e);
-        if (r == 0)
-            r = send_leaf(box, e);
-    }
-    return r;
+    return trees_give(host, plan, box, e);
 }
 
 /* Init's report: 1 ready, 0 nothing yet, -errno with the reason; -ECHILD if it ended without one. */
@@ -219,7 +217,7 @@ int box_init_report(struct engine_box *box, bool block, struct err *e)
     int fds[EGRESS_FDS];
     int r = link_receive(box->link, &note, sizeof note, fds, EGRESS_FDS, block);
 
-    /* First the way out, then how it went. */
+    /* The egress sockets come first, then the result. */
     if (r == 1 && note.kind == NOTE_EGRESS) {
         egress_sockets_close(&box->egress);
         box->egress = (struct egress_sockets){ .way = note.way, .has = note.has };
@@ -238,9 +236,9 @@ int box_init_report(struct engine_box *box, bool block, struct err *e)
     return r;
 }
 
-/* Sockets have buffers that no cgroup counts, so descriptors are few. Descriptors that are on their way in messages are
- * counted per user, and whoever has less than that as his limit cannot send any (ETOOMANYREFS). Who has 1,024, as is
- * usual, must be able to, however many a box of his has on their way: what it may, and one message of 253 beyond. */
+/* Sockets have buffers that no cgroup counts, so descriptors are few. The kernel counts descriptors in flight per user,
+ * and a user whose RLIMIT_NOFILE is below that count cannot send any (ETOOMANYREFS). A user with the usual limit of
+ * 1,024 must remain able to, however many a box has in flight: FILES_SHARED, and one message of 253 beyond. */
 enum { FILES_USUAL = 1024, FILES_MOST = 4096, FILES_SHARED = 512 };
 
 void box_settle_files(struct engine_box *box)
@@ -253,14 +251,14 @@ void box_settle_files(struct engine_box *box)
         box->files.usual = box->files.most = box->limits.nofile;
 }
 
-/* Limits are only ever lowered: a box's processes come from this one. */
+/* Limits can only be lowered, because the box's processes inherit ours. */
 static int check_files(const struct engine_box *box, struct err *e)
 {
     struct rlimit own = { .rlim_max = 0 };
 
     if (box_shares_user(box) && box->limits.nofile > FILES_SHARED)
         return err_set(e, ENOTSUP, STEP_USAGE,
-                       "nofile may be %d here: the box's user is the caller's own, and what it sends counts for both",
+                       "nofile may be %d here: the box's user is the caller's own, and files in flight count for both",
                        FILES_SHARED);
     if (box->limits.nofile && (getrlimit(RLIMIT_NOFILE, &own) < 0 || box->limits.nofile > own.rlim_max))
         return err_set(e, ENOTSUP, STEP_USAGE,
@@ -303,7 +301,7 @@ int box_begin(struct box_host *host, const struct plan *plan, struct engine_box 
                     box->ids.size - 2, plan->uid, plan->gid);
     if (r == 0 && plan->writable_root && host->rootless && plan->root[1] == '\0')
         r = err_set(e, ENOTSUP, STEP_USAGE,
-                    "--writable-root with the host's own root is for root only: its files belong to nobody in an "
+                    "--writable-root with the host's own root is for root only: its files have no owner in an "
                     "ordinary user's box");
     if (r == 0 && plan->writable_root && box->ids.size == 1 && plan->uid != 0)
         r = err_set(e, ENOTSUP, STEP_USAGE,
@@ -326,14 +324,14 @@ int box_make_door(struct engine_box *box, int *ret_init, struct err *e)
     return 0;
 }
 
-/* If init or the first payload failed, what we met is only the echo: their own word says why. */
+/* If init or the first payload failed, our own error is a consequence: theirs is the cause. */
 static void find_cause(struct engine_box *box, int *r, struct err *e)
 {
     struct err cause = { 0 };
     struct note note;
     int found = box->init.pidfd >= 0 ? box_init_report(box, false, &cause) : 0;
 
-    /* Init waits for the payload and for nobody else: if that is what failed, the payload knows better. */
+    /* Init only waits for the payload: if that failed, the payload's error is the cause. */
     if (found < 0 && found != -ECHILD) {
         *e = cause;
         *r = found;
@@ -349,24 +347,15 @@ int box_create(struct box_host *host, const struct plan *plan, const struct star
                struct engine_box *ret, struct err *e)
 {
     struct engine_box *box = ret;
-    struct trees trees = { .root = -1, .scratch = -1 };
+    struct trees trees;
     int link[2] = { -1, -1 }, gate[2] = { -1, -1 }, door = -1;
     struct process_end end;
 
     int r = box_begin(host, plan, box, e);
-    if (r == 0)
-        r = trees_make(host, plan, &box->ids, box->keep_own, &trees, e);
-    struct stat status = { 0 };
-    if (r == 0 && fstat(trees.root, &status) < 0) {
-        r = err_at(e, errno, STEP_ROOT, 0, "/");
-        trees_close(&trees, plan->n_mounts);
-    }
     if (r < 0) {
         box_destroy(host, box, &end);
         return r;
     }
-
-    box->root_device = status.st_dev;
     if (start)
         box_give_pipes(box, start->stdio);
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) < 0
@@ -378,17 +367,18 @@ int box_create(struct box_host *host, const struct plan *plan, const struct star
         r = process_clone_for(host->rootless ? 0 : box->ids.base,
                               CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS, &box->init, e);
         if (r == 0) {
-            /* The other ends are not init's, or it would never hear that the others are gone. */
+            /* Init must not hold the other ends, or it would never see them close. */
             fd_close(link[0]);
             fd_close(gate[0]);
             fd_close(box->door);
             init_run(&(struct init_job){ .plan = plan,
                                          .trees = &trees,
+                                         .trees_come = true,
                                          .link = link[1],
                                          .gate = gate[1],
                                          .door = door,
                                          .keeper = host->self,
-                                         .wait_maps = host->rootless || plan->needs_ids,
+                                         .wait_maps = true,
                                          .can_setgroups = host->can_setgroups,
                                          .one_id = box->ids.size == 1,
                                          .quiet = start != NULL });
@@ -399,10 +389,8 @@ int box_create(struct box_host *host, const struct plan *plan, const struct star
     fd_close(link[1]);
     fd_close(gate[1]);
     fd_close(door);
-    box->scratch = TAKE_FD(trees.scratch);
-    trees_close(&trees, plan->n_mounts);
     if (r == 0)
-        r = raise_box(host, box, start, freezer, gate[0], e);
+        r = raise_box(host, plan, box, start, freezer, gate[0], e);
     fd_close(gate[0]);
     if (r < 0) {
         find_cause(box, &r, e);
@@ -423,10 +411,10 @@ int box_check_making(struct engine_box *box, struct err *e)
     return r < 0 && e->step != STEP_WAIT ? r : 0;
 }
 
-/* A link that closes without a word says only that init is about to be gone; its status says why. */
+/* If the link closes without a message, init is exiting; its status has the reason. */
 static int init_ended(const struct engine_box *box, bool block, struct err *e)
 {
-    enum { PATIENCE_MS = 1000, GLANCE_MS = 20 };    /* who must not wait still learns it if nobody holds init back */
+    enum { PATIENCE_MS = 1000, GLANCE_MS = 20 };    /* non-blocking callers wait 20 ms for init's exit status */
     struct pollfd ended = { .fd = box->init.pidfd, .events = POLLIN };
     siginfo_t info = { 0 };
 
@@ -445,7 +433,7 @@ int box_ready(struct engine_box *box, bool block, struct err *e)
 
     if (box->birth >= 0 && (r = family_box_wait_born(box, block, e)) <= 0)
         return r;
-    /* Init speaks first; the payload's word without init's would mean a box whose file system is not there. */
+    /* Init's report first: without it, the payload's would mean a box without a file system. */
     if (box->link >= 0) {
         r = box_init_report(box, block, e);
         if (r == -ECHILD)
@@ -491,7 +479,7 @@ int box_order_start(struct payload *payload, const struct start *start, struct e
     return r < 0 ? err_at(e, -r, STEP_CLONE, 0, "payload") : 0;
 }
 
-/* The box as a payload of another of its users sees it. */
+/* The box as a payload with another of its users sees it. */
 static int become_other(const struct engine_box *box, const struct start *start, struct engine_box *ret, struct err *e)
 {
     bool is_known = box->ids.size > 1 ? ids_holds(&box->ids, start->uid) && ids_holds(&box->ids, start->gid)
@@ -506,7 +494,7 @@ static int become_other(const struct engine_box *box, const struct start *start,
     return 0;
 }
 
-/* Stops what did not get its command. It may take its time to end. */
+/* Kills a payload that did not get its command. It may take a while to die. */
 static void abandon(struct engine_box *box, struct payload *payload)
 {
     struct process_end end;
@@ -549,7 +537,7 @@ int box_start_payload(struct engine_box *box, const struct start *start, struct 
     return 0;
 }
 
-/* The master side of a PTY, and nothing else that a payload could hand to whoever reads it. */
+/* Accepts the master side of a PTY only, and nothing else that a payload could send. */
 static bool is_terminal(int fd)
 {
     struct stat status;
@@ -564,7 +552,7 @@ int payload_started(struct payload *payload, struct err *e)
 
     if (r == 0)
         return 0;
-    /* Each once: one that repeats itself would fill our table of descriptors, or keep us busy. */
+    /* Each message once: repeated ones would fill our descriptor table, or keep us busy. */
     if (r == 1 && note.kind == NOTE_TERMINAL && payload->terminal < 0 && is_terminal(fd)) {
         payload->terminal = fd;
         return 0;
@@ -572,11 +560,11 @@ int payload_started(struct payload *payload, struct err *e)
     fd_close(fd);
     if (r == 1 && note.kind == NOTE_READY && !payload->ready) {
         payload->ready = true;
-        return 0;       /* sealed, and about to take its command */
+        return 0;       /* sealed, and about to read its command */
     }
     payload->link = fd_close(payload->link);
     if (r == 1 && note.kind == NOTE_STARTED)
-        return 1;       /* nothing was exec'd: a child of a zygote runs */
+        return 1;       /* no exec: a child of a zygote runs */
     if (r == 1 && note.kind == NOTE_FAILED && note.err.code > 0) {
         *e = note.err;
         e->what[sizeof e->what - 1] = '\0';

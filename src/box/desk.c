@@ -1,28 +1,29 @@
-/* Programs list interfaces and addresses over netlink: getifaddrs, `ip`, Go's net.Interfaces, node, psutil. What the
- * kernel queues for a netlink socket is charged to no cgroup, so a box that opens many of them and reads none would
- * hold far more memory than its limit. Therefore init makes these sockets, few and with small buffers:
+/* Programs list interfaces and addresses over netlink: getifaddrs, `ip`, Go's net.Interfaces, node, psutil. The kernel
+ * charges the queue of a netlink socket to no cgroup, so a box that opens many of them and reads none would hold far
+ * more memory than its limit. Therefore init makes these sockets, few and with small buffers:
  *
  *   payload                                 init
  *   loads its filter with a listener,
- *   sends the listener to the door -------> adds it to what it waits for
+ *   sends the listener to the door -------> watches it
  *   exec
  *   socket(AF_NETLINK, …, NETLINK_ROUTE)
- *     the filter says "ask" --------------> counts the netlink sockets of the box's network,
+ *     the filter notifies the listener ---> counts the netlink sockets of the box's network,
  *                                           makes one more in it,
  *     returns the descriptor <------------- puts it into the caller's table
  *
- * A filter stays on all that a payload starts, so one listener serves all of them; it hangs up when the last has ended.
+ * All descendants of a payload inherit its filter, so one listener serves all of them; it hangs up when the last has
+ * ended.
  *
- * The arguments of socket() are numbers, so nothing can change between the question and the answer. The kernel grants a
- * privileged request only if the socket's maker had the capability, too; init has none when it makes one. So even a
- * process of the box that has CAP_NET_ADMIN (a zygote's child before it is sealed) can only read through it.
+ * The arguments of socket() are numbers, so nothing can change between the notification and the answer. The kernel
+ * grants a privileged request only if the socket's maker had the capability, too; init has none when it makes one. So
+ * even a process of the box that has CAP_NET_ADMIN (a zygote's child before it is sealed) can only read through it.
  *
  * Init trusts nothing that comes through the door: a zygote may send any descriptor, or the listener of a filter of its
- * own. It answers no other call than the one above, and never lets the kernel go on with a call.
+ * own. It answers no call but the one above, and never lets the kernel continue a call.
  *
- * In a box without network init is also its name server: it answers that there is no such name, at once, and tells the
- * keeper which was asked for, so that people hear why their program failed. It says so before it answers; whoever has
- * seen the program end finds the word in the socket. */
+ * In a box without network init is also its name server: it answers at once that no name exists, and reports the name
+ * to the keeper, so that users learn why their program failed. It reports before it answers; a reader that has seen the
+ * program end finds the report in the socket. */
 #define _GNU_SOURCE
 #include "box/desk.h"
 
@@ -54,12 +55,12 @@ enum {
     SOCKETS_MOST = 64,          /* of one box, alive at a time */
     RECEIVE_BYTES = 32 << 10,   /* the kernel doubles them */
     SEND_BYTES = 16 << 10,      /* `ip -batch` sends 8 KiB at once */
-    NAMES_MOST = 16,            /* told in a second */
-    RESOLVER_GOES = 'c',        /* the keeper's word at the door */
-    COUNT_PAUSE_NS = 5000000,   /* so that a box that asks without end takes little processor time from others */
+    NAMES_MOST = 16,            /* reported per second */
+    RESOLVER_GOES = 'c',        /* the keeper's message at the door */
+    COUNT_PAUSE_NS = 5000000,   /* bounds the processor time that a box without pauses takes from others */
 };
 
-/* How many netlink sockets the box's network has: the line "NETLINK size sockets …" of /proc/net/protocols. */
+/* Counts the netlink sockets of the box's network: the line "NETLINK size sockets …" of /proc/net/protocols. */
 static int count_sockets(int census, unsigned *ret)
 {
     char text[8192];
@@ -80,7 +81,7 @@ static int watch(const struct init_desk *desk, int fd)
     return epoll_ctl(desk->events, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
 }
 
-/* Its address is in every box's resolv.conf. Shared, so that egress can take it over before init has let go. */
+/* Its address is in every box's resolv.conf. SO_REUSEADDR, so that egress can bind before init has closed it. */
 static int open_resolver(int *ret)
 {
     struct sockaddr_in here = { .sin_family = AF_INET, .sin_port = htons(53), .sin_addr.s_addr = htonl(0x7f000035) };
@@ -108,7 +109,7 @@ int desk_open(int door, bool has_network, struct init_desk *ret, struct err *e)
         return err_at(e, errno, STEP_NETWORK, 0, "init's events");
     if ((r = watch(&desk, desk.door)) < 0 || (r = watch(&desk, desk.signals)) < 0)
         return err_at(e, -r, STEP_NETWORK, 0, "init's events");
-    /* A box without /proc has no such file and gets no such sockets. */
+    /* A box without /proc lacks this file and gets no such sockets. */
     desk.census = open("/proc/self/net/protocols", O_RDONLY | O_CLOEXEC);
     if (!has_network && ((r = open_resolver(&desk.resolver)) < 0 || (r = watch(&desk, desk.resolver)) < 0))
         return err_at(e, -r, STEP_NETWORK, 0, "127.0.0.53:53 of the box");
@@ -116,7 +117,7 @@ int desk_open(int door, bool has_network, struct init_desk *ret, struct err *e)
     return 0;
 }
 
-/* Sockets count until their last descriptor is closed, also while it is on its way in a message. */
+/* A socket counts until its last descriptor is closed, also while that is in flight in a message. */
 static bool may_have_one_more(struct init_desk *desk)
 {
     unsigned alive = SOCKETS_MOST;
@@ -149,7 +150,7 @@ static int make_socket(struct init_desk *desk, int type)
     return TAKE_FD(fd);
 }
 
-/* Only what the filters leave to a listener; anything else comes from a filter that is not ours. */
+/* Accepts only calls that our filters send to a listener; others come from a foreign filter. */
 static bool is_expected(const struct seccomp_data *call)
 {
     uint32_t kind = (uint32_t)call->args[1] & 0xf;
@@ -176,12 +177,12 @@ static int hand_over(int listener, uint64_t id, int fd, bool cloexec)
     return ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &done) < 0 ? -errno : 0;
 }
 
-/* False: this is no listener that can be served. */
+/* False: not a listener that can be served. */
 static bool answer(struct init_desk *desk, int listener)
 {
     union {
         struct seccomp_notif call;
-        char                 room[256];     /* later kernels may tell more */
+        char                 room[256];     /* later kernels may send more */
     } asked = { .room = { 0 } };
 
     if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &asked) < 0)
@@ -216,7 +217,7 @@ static void open_door(struct init_desk *desk)
 
 /* --- names --- */
 
-/* As many in a second as people may read. The keeper may be slow; then they are lost. */
+/* Reports as many per second as people can read. If the keeper is slow, reports are lost. */
 static void tell_name(struct init_desk *desk, const char name[NET_NAME_SIZE])
 {
     struct timespec now;
@@ -288,7 +289,7 @@ int desk_hear(const struct engine_box *box, char ret[NET_NAME_SIZE])
 
     while (box->door >= 0 && (n = fdpass_receive(box->door, name, sizeof name, MSG_DONTWAIT, &passed)) > 0) {
         (void)fdpass_take(&passed, NULL, 0);
-        /* Init is not believed, either. */
+        /* Init is not trusted, either. */
         if (net_name_clean(name, strnlen(name, (size_t)n), ret))
             return 1;
     }

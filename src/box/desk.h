@@ -1,5 +1,5 @@
-/* What init does for the processes of its box besides reaping: it makes netlink sockets for them, and answers their
- * questions for names if the box has no network. */
+/* Init's work for the processes of its box besides reaping: it makes netlink sockets for them, and answers their DNS
+ * queries if the box has no network. */
 #ifndef CARREL_BOX_DESK_H
 #define CARREL_BOX_DESK_H
 
@@ -9,27 +9,26 @@
 struct engine_box;
 
 struct init_desk {
-    int      door;      /* owned: listeners of the box's payloads come here, and what was refused is told here */
-    int      events;    /* owned: epoll of everything that init waits for */
+    int      door;      /* owned: listeners of the box's payloads arrive here, and refusals are reported here */
+    int      events;    /* owned: epoll of all that init waits for */
     int      signals;   /* owned: SIGCHLD */
-    int      census;    /* owned: /proc/net/protocols of the box; -1: there is none, and all are refused */
-    int      resolver;  /* owned: 127.0.0.53:53 of a box without network; -1: egress has it, or nobody */
+    int      census;    /* owned: /proc/net/protocols of the box; -1: missing, so all sockets are refused */
+    int      resolver;  /* owned: 127.0.0.53:53 of a box without network; -1: egress has it, or it is closed */
     unsigned left;      /* netlink sockets that may be made before the next count */
     unsigned told;      /* names in this second */
     int64_t  second;
 };
 
-/* Opens what init needs, with its capabilities. Init must be in the box's network, on its root, and have SIGCHLD
- * blocked. Takes over door. */
+/* Opens the descriptors while init has its capabilities. Init must be in the box's network, on its root, and have
+ * SIGCHLD blocked. Takes over door. */
 MUST_CHECK int desk_open(int door, bool has_network, struct init_desk *ret, struct err *e);
 
-/* For ever: reaps children, answers listeners and questions. */
+/* Never returns: reaps children, answers listeners and queries. */
 _Noreturn void desk_serve(struct init_desk *desk);
 
-/* The keeper's side. A name that a program of the box asked for, although the box has no network. 1: one was read; 0:
- * there is none. */
+/* For the keeper: a name that a program in a box without network looked up. 1: one was read; 0: there is none. */
 MUST_CHECK int desk_hear(const struct engine_box *box, char ret[NET_NAME_SIZE]);
-/* The box gets a network: init leaves its questions to egress. */
+/* The box gets a network: init stops answering queries, egress takes over. */
 void           desk_close_resolver(const struct engine_box *box);
 
 #endif

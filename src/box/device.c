@@ -1,7 +1,7 @@
-/* Two ways to give a device to a box. Root makes a node of the same number on the box's own /dev, with the permissions
- * that the specification names: the host's node may be closed to all but a group that no box is in. Without root the
- * host's node is bound, and then its own permissions count; so what the box's user could not open is refused here, and
- * not found out inside. What is opened is the node itself, never a device: to open one can have effects. */
+/* There are two ways to give a device to a box. Root makes a node with the same number on the box's own /dev, with the
+ * permissions of the specification: the host's node may be closed to all but a group that no box has. Without root the
+ * host's node is bound, and its own permissions count; a device that the box's user could not open is refused here,
+ * before the box is made. Only the node itself is opened (O_PATH), never the device: opening one can have effects. */
 #define _GNU_SOURCE
 #include "box/device.h"
 
@@ -29,7 +29,7 @@ static int open_place(const char *name, const char *path, struct stat *ret_statu
     return TAKE_FD(fd);
 }
 
-/* Whether it is in the list already, as where two devices share a node. */
+/* Whether the target is in the list already, for example because two devices share a node. */
 static bool has_target(const struct box_spec *spec, const char *target)
 {
     for (size_t i = 0; i < spec->n_mounts; i++)
@@ -50,7 +50,7 @@ static int add(struct box_spec *spec, const char *name, struct mount_spec mount,
     return 0;
 }
 
-/* Where the node is bound: has the box's user the rights that the specification gives, and no more? */
+/* For a bound node: whether the box's user has the rights in the specification, and no more. */
 static int check_access(const struct cdi_node *node, const char *name, const struct stat *status, struct err *e)
 {
     unsigned others = status->st_mode & 7, own = status->st_mode >> 6 & 7, wanted = node->write ? 6 : 4;
@@ -83,7 +83,7 @@ static int add_node(struct box_spec *spec, const struct host_facts *facts, const
                        parse_quote(name).text, parse_quote_path(node->host).text);
     if (node->has_number && status.st_rdev != makedev(node->major, node->minor))
         return err_set(e, ENOTSUP, STEP_USAGE, "device %s: %s has the number %u:%u, not %u:%u; make the specification "
-                       "anew", parse_quote(name).text, parse_quote_path(node->host).text, major(status.st_rdev),
+                       "again", parse_quote(name).text, parse_quote_path(node->host).text, major(status.st_rdev),
                        minor(status.st_rdev), node->major, node->minor);
     int r = facts->can_mknod ? 0 : check_access(node, name, &status, e);
     if (r < 0)
@@ -98,7 +98,7 @@ static int add_tree(struct box_spec *spec, const char *name, const struct cdi_mo
 {
     struct stat status;
 
-    /* With the host's /usr it is there already; most of what specifications name is. */
+    /* With the host's /usr it exists already, like most mounts of specifications. */
     if (has_target(spec, mount->path)
         || (!spec_root(spec) && strcmp(mount->host, mount->path) == 0 && strncmp(mount->path, "/usr/", 5) == 0))
         return 0;

@@ -1,21 +1,21 @@
-/* A box's network has only `lo`. To let its programs reach something, every address outside is made local to the box,
- * and every TCP connection is directed to one listener:
+/* A box's network has only `lo`. To give its programs connections, every outside address is made local to the box, and
+ * every TCP connection is redirected to one listener:
  *
- *   1. an address of its own on lo, beside loopback: programs look for one before they ask for names at all
- *   2. table 100: all addresses are local, with that address as the sender's
- *   3. rules: TCP, and what carries our mark, is looked up there; all else is prohibited (EACCES at once)
- *   4. nftables, before routing: what is not TCP or is the box's own passes; the first packet of a connection is
- *      handed to egress and dropped (EGRESS_HOLD); the others go to the listener by TPROXY; what is left is reset
- *   5. sockets: names at 127.0.0.53, listeners for TCP, the first packets, and raw ones to put packets back
+ *   1. an address of its own on lo, beside loopback: programs check for one before they look up any name
+ *   2. table 100: all addresses are local, with that address as the source
+ *   3. rules: TCP, UDP, and packets with our mark, use that table; all else is prohibited (EACCES at once)
+ *   4. nftables, before routing: packets that are not TCP or stay in the box pass; the first packet of a connection is
+ *      logged to egress and dropped (EGRESS_HOLD); the others go to the listener by TPROXY; the rest is reset.
+ *      At output: UDP that leaves the box is logged to egress and dropped (EPERM at once)
+ *   5. sockets: DNS at 127.0.0.53, listeners for TCP, the first packets, and raw ones to send packets again
  *
- * No interface, bridge or firewall of the host is touched, and it works without root. Ports of ours are below 1024,
- * where the box's users cannot bind, so nothing in the box can be there first.
+ * No interface, bridge or firewall of the host is touched, and it works without root. Our ports are below 1024, where
+ * the box's users cannot bind, so no process of the box can take them first.
  *
  * A box's process has no capability over this network, so it cannot change any of it. Even if it could, it would only
- * hurt itself: what may be reached is decided in egress.
+ * harm itself: egress decides which destinations are allowed.
  *
- * Init makes it before it gives up its rights. Later, for a box that had no network or for a new egress, a child of the
- * keeper does: a keeper without root cannot come back from a namespace. */
+ * Init prepares the network before it drops its rights; for a running box egress_job.c does. */
 #define _GNU_SOURCE
 #include "box/egress.h"
 
@@ -31,25 +31,22 @@
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "base/title.h"
-#include "box/box.h"
-#include "box/payload.h"
 #include "sys/nlmsg.h"
 
 enum { LOOPBACK_INDEX = 1, TABLE = 100, PRIORITY = 100, MARK = 1, LOG_GROUP = 1, PORT = 808, BACKLOG = 1024 };
 
-/* RFC 7600's dummy address, and one of our own: no network has them, so they hide nothing. */
+/* RFC 7600's dummy address, and a private one: no network uses them, so they hide nothing. */
 static const uint8_t own4[4] = { 192, 0, 0, 8 };
 static const uint8_t own6[16] = { 0xfd, 'c', 'a', 'r', 'r', 'e', 'l', 0, [15] = 1 };
 
 #define TABLE_NAME "carrel"
-#define CHAIN_NAME "connections"
+#define CONNECTIONS "connections"
+#define DATAGRAMS "datagrams"
 
 /* --- addresses and routes --- */
 
@@ -104,8 +101,9 @@ static int make_routes(uint8_t family, const void *own, size_t size, struct err 
     add_route(&m, family, RT_TABLE_MAIN, RTN_PROHIBIT, NULL, 0);
     add_rule(&m, family, IPPROTO_TCP);
     add_rule(&m, family, 0);
+    add_rule(&m, family, IPPROTO_UDP);
     int r = nlmsg_send(fd, &m);
-    /* The rules are there from an earlier time. */
+    /* The rules exist from an earlier time. */
     return r < 0 && r != -EEXIST ? err_at(e, -r, STEP_NETWORK, 0, "routes of the box") : 0;
 }
 
@@ -116,7 +114,7 @@ struct nft_rule {
     size_t        list;
 };
 
-static struct nft_rule nft_rule_begin(struct nlmsg *m)
+static struct nft_rule nft_rule_begin(struct nlmsg *m, const char *chain)
 {
     struct nfgenmsg body = { .nfgen_family = NFPROTO_INET };
     struct nft_rule rule = { .m = m };
@@ -124,7 +122,7 @@ static struct nft_rule nft_rule_begin(struct nlmsg *m)
     nlmsg_begin(m, NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWRULE, NLM_F_ACK | NLM_F_CREATE | NLM_F_APPEND, &body,
                 sizeof body);
     nlmsg_put_text(m, NFTA_RULE_TABLE, TABLE_NAME);
-    nlmsg_put_text(m, NFTA_RULE_CHAIN, CHAIN_NAME);
+    nlmsg_put_text(m, NFTA_RULE_CHAIN, chain);
     rule.list = nlmsg_nest(m, NFTA_RULE_EXPRESSIONS);
     return rule;
 }
@@ -232,17 +230,17 @@ static void set_register(const struct nft_rule *rule, uint32_t number, const voi
     expression_end(&x);
 }
 
-static struct nft_rule begin_for(struct nlmsg *m, uint8_t protocol)
+static struct nft_rule begin_for(struct nlmsg *m, const char *chain, uint8_t protocol)
 {
-    struct nft_rule rule = nft_rule_begin(m);
+    struct nft_rule rule = nft_rule_begin(m, chain);
 
     load_meta(&rule, NFT_META_NFPROTO);
     compare_byte(&rule, NFT_CMP_EQ, protocol);
     return rule;
 }
 
-/* What is the box's own passes: anything but TCP, and TCP to its loopback and its address. */
-static void add_own(struct nlmsg *m)
+/* Lets packets pass that stay in the box: all other protocols, and this one to its loopback and its address. */
+static void add_own(struct nlmsg *m, const char *chain, uint8_t which)
 {
     static const uint8_t loopback6[16] = { [15] = 1 };
     struct {
@@ -255,14 +253,14 @@ static void add_own(struct nlmsg *m)
         { NFPROTO_IPV6, 24, 16, loopback6 },
         { NFPROTO_IPV6, 24, 16, own6 },
     };
-    struct nft_rule rule = nft_rule_begin(m);
+    struct nft_rule rule = nft_rule_begin(m, chain);
 
     load_meta(&rule, NFT_META_L4PROTO);
-    compare_byte(&rule, NFT_CMP_NEQ, IPPROTO_TCP);
+    compare_byte(&rule, NFT_CMP_NEQ, which);
     give_verdict(&rule, NF_ACCEPT);
     nft_rule_end(&rule);
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
-        rule = begin_for(m, own[i].protocol);
+        rule = begin_for(m, chain, own[i].protocol);
         load_packet(&rule, NFT_PAYLOAD_NETWORK_HEADER, own[i].offset, own[i].size);
         compare(&rule, NFT_CMP_EQ, own[i].value, own[i].size);
         give_verdict(&rule, NF_ACCEPT);
@@ -286,13 +284,22 @@ static void add_redirect(const struct nft_rule *rule, uint8_t protocol)
     expression_end(&x);
 }
 
-/* The first packet of a connection, unless egress puts it back: it is told to egress and dropped. It is directed to the
- * listener only to see that there is one. */
+static void log_packet(const struct nft_rule *rule)
+{
+    struct expression x = expression_begin(rule, "log");
+
+    nlmsg_put_be16(x.m, NFTA_LOG_GROUP, LOG_GROUP);
+    nlmsg_put_be16(x.m, NFTA_LOG_QTHRESHOLD, 1);
+    expression_end(&x);
+}
+
+/* The first packet of a connection, unless egress sends it again, is logged to egress and dropped. The redirection only
+ * checks that there is a listener. */
 static void add_hold(struct nlmsg *m, uint8_t protocol)
 {
     enum { FLAGS_OFFSET = 13, SYN = 0x02, SYN_ACK_RST_FIN = 0x17 };
     const uint32_t mark = MARK;
-    struct nft_rule rule = begin_for(m, protocol);
+    struct nft_rule rule = begin_for(m, CONNECTIONS, protocol);
 
     load_packet(&rule, NFT_PAYLOAD_TRANSPORT_HEADER, FLAGS_OFFSET, 1);
     mask_byte(&rule, SYN_ACK_RST_FIN);
@@ -300,17 +307,24 @@ static void add_hold(struct nlmsg *m, uint8_t protocol)
     load_meta(&rule, NFT_META_MARK);
     compare(&rule, NFT_CMP_NEQ, &mark, sizeof mark);
     add_redirect(&rule, protocol);
-    struct expression x = expression_begin(&rule, "log");
-    nlmsg_put_be16(m, NFTA_LOG_GROUP, LOG_GROUP);
-    nlmsg_put_be16(m, NFTA_LOG_QTHRESHOLD, 1);
-    expression_end(&x);
+    log_packet(&rule);
+    give_verdict(&rule, NF_DROP);
+    nft_rule_end(&rule);
+}
+
+static void add_datagrams(struct nlmsg *m, enum egress_way way)
+{
+    add_own(m, DATAGRAMS, IPPROTO_UDP);
+    struct nft_rule rule = nft_rule_begin(m, DATAGRAMS);
+    if (way == EGRESS_HOLD)
+        log_packet(&rule);
     give_verdict(&rule, NF_DROP);
     nft_rule_end(&rule);
 }
 
 static void add_tproxy(struct nlmsg *m, uint8_t protocol)
 {
-    struct nft_rule rule = begin_for(m, protocol);
+    struct nft_rule rule = begin_for(m, CONNECTIONS, protocol);
 
     add_redirect(&rule, protocol);
     give_verdict(&rule, NF_ACCEPT);
@@ -320,7 +334,7 @@ static void add_tproxy(struct nlmsg *m, uint8_t protocol)
 /* Without a listener a connection must not hang: only transparent sockets could answer it. */
 static void add_reset(struct nlmsg *m)
 {
-    struct nft_rule rule = nft_rule_begin(m);
+    struct nft_rule rule = nft_rule_begin(m, CONNECTIONS);
     struct expression x = expression_begin(&rule, "reject");
 
     nlmsg_put_be32(m, NFTA_REJECT_TYPE, NFT_REJECT_TCP_RST);
@@ -336,32 +350,40 @@ static void batch_edge(struct nlmsg *m, uint16_t type)
     nlmsg_end(m);
 }
 
-static void add_chain(struct nlmsg *m)
+static void add_chain(struct nlmsg *m, const char *name, uint32_t hook_number)
 {
-    struct nfgenmsg body = { .nfgen_family = NFPROTO_INET };
+    const struct nfgenmsg body = { .nfgen_family = NFPROTO_INET };
 
-    nlmsg_begin(m, NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWTABLE, NLM_F_ACK | NLM_F_CREATE, &body, sizeof body);
-    nlmsg_put_text(m, NFTA_TABLE_NAME, TABLE_NAME);
-    nlmsg_end(m);
-    /* A table that was there goes with its rules, and the new one takes its place in one step. */
-    nlmsg_begin(m, NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_DELTABLE, NLM_F_ACK, &body, sizeof body);
-    nlmsg_put_text(m, NFTA_TABLE_NAME, TABLE_NAME);
-    nlmsg_end(m);
-    nlmsg_begin(m, NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWTABLE, NLM_F_ACK | NLM_F_CREATE, &body, sizeof body);
-    nlmsg_put_text(m, NFTA_TABLE_NAME, TABLE_NAME);
-    nlmsg_end(m);
     nlmsg_begin(m, NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWCHAIN, NLM_F_ACK | NLM_F_CREATE, &body, sizeof body);
     nlmsg_put_text(m, NFTA_CHAIN_TABLE, TABLE_NAME);
-    nlmsg_put_text(m, NFTA_CHAIN_NAME, CHAIN_NAME);
+    nlmsg_put_text(m, NFTA_CHAIN_NAME, name);
     size_t hook = nlmsg_nest(m, NFTA_CHAIN_HOOK);
-    nlmsg_put_be32(m, NFTA_HOOK_HOOKNUM, NF_INET_PRE_ROUTING);
+    nlmsg_put_be32(m, NFTA_HOOK_HOOKNUM, hook_number);
     nlmsg_put_be32(m, NFTA_HOOK_PRIORITY, (uint32_t)-150);
     nlmsg_unnest(m, hook);
     nlmsg_put_text(m, NFTA_CHAIN_TYPE, "filter");
     nlmsg_end(m);
 }
 
-static int make_filter(enum egress_way way)
+/* replaces: deletes an existing table with its rules and adds the new one in one step. */
+static void add_table(struct nlmsg *m, bool replaces)
+{
+    struct nfgenmsg body = { .nfgen_family = NFPROTO_INET };
+
+    if (replaces) {
+        nlmsg_begin(m, NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_DELTABLE, NLM_F_ACK, &body, sizeof body);
+        nlmsg_put_text(m, NFTA_TABLE_NAME, TABLE_NAME);
+        nlmsg_end(m);
+    }
+    nlmsg_begin(m, NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWTABLE, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, &body,
+                sizeof body);
+    nlmsg_put_text(m, NFTA_TABLE_NAME, TABLE_NAME);
+    nlmsg_end(m);
+    add_chain(m, CONNECTIONS, NF_INET_PRE_ROUTING);
+    add_chain(m, DATAGRAMS, NF_INET_LOCAL_OUT);
+}
+
+static int send_filter(enum egress_way way, bool has_v6, bool replaces)
 {
     static const uint8_t protocols[] = { NFPROTO_IPV4, NFPROTO_IPV6 };
     static struct nlmsg m;
@@ -371,9 +393,10 @@ static int make_filter(enum egress_way way)
         return -errno;
     nlmsg_init(&m);
     batch_edge(&m, NFNL_MSG_BATCH_BEGIN);
-    add_chain(&m);
-    add_own(&m);
-    for (size_t i = 0; i < sizeof protocols; i++) {
+    add_table(&m, replaces);
+    add_datagrams(&m, way);
+    add_own(&m, CONNECTIONS, IPPROTO_TCP);
+    for (size_t i = 0; i < (has_v6 ? 2u : 1u); i++) {
         if (way == EGRESS_HOLD)
             add_hold(&m, protocols[i]);
         add_tproxy(&m, protocols[i]);
@@ -381,6 +404,15 @@ static int make_filter(enum egress_way way)
     add_reset(&m);
     batch_edge(&m, NFNL_MSG_BATCH_END);
     return nlmsg_send(fd, &m);
+}
+
+/* A deletion makes the kernel wait for all processors (RCU) when the socket is closed, for some milliseconds; so a
+ * table is replaced only if there is one. */
+static int make_filter(enum egress_way way, bool has_v6)
+{
+    int r = send_filter(way, has_v6, false);
+
+    return r == -EEXIST ? send_filter(way, has_v6, true) : r;
 }
 
 /* --- sockets --- */
@@ -400,7 +432,7 @@ static int open_bound(int family, int type, const void *address, uint16_t port)
 
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0)
         return -errno;
-    /* Accepted connections answer from the address that the program asked for. */
+    /* Accepted connections answer from the address that the program connected to. */
     if (port == PORT && setsockopt(fd, family == AF_INET ? SOL_IP : SOL_IPV6,
                                    family == AF_INET ? IP_TRANSPARENT : IPV6_TRANSPARENT, &on, sizeof on) < 0)
         return -errno;
@@ -411,7 +443,7 @@ static int open_bound(int family, int type, const void *address, uint16_t port)
     return TAKE_FD(fd);
 }
 
-/* Packets of LOG_GROUP, one message each, at once. Binding takes a capability; reading does not. */
+/* Receives packets of LOG_GROUP, one message each, at once. Binding needs a capability; reading does not. */
 static int open_log(void)
 {
     const struct nfgenmsg body = { .nfgen_family = AF_UNSPEC, .res_id = htons(LOG_GROUP) };
@@ -429,7 +461,7 @@ static int open_log(void)
     nlmsg_put_be32(&m, NFULA_CFG_QTHRESH, 1);
     nlmsg_end(&m);
     int r = nlmsg_send(fd, &m);
-    /* The kernel answers on its own only if it refuses. */
+    /* The kernel answers only if it refuses. */
     char answer[512];
     ssize_t n = r < 0 ? 0 : recv(fd, answer, sizeof answer, 0);
     int error = 0;
@@ -489,77 +521,32 @@ int egress_prepare(struct egress_sockets *ret, struct err *e)
     s->n = 0;
     s->has = 0;
     FD probe = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    bool has_v6 = probe >= 0;
+    bool has_v6 = probe >= 0, has_filter = false;
     int r = make_routes(AF_INET, own4, sizeof own4, e);
-    if (r == 0 && has_v6)
-        r = make_routes(AF_INET6, own6, sizeof own6, e);
     if (r < 0)
         return r;
-    s->way = EGRESS_HOLD;
-    if ((r = make_filter(s->way)) < 0) {
-        s->way = EGRESS_TPROXY;
-        r = make_filter(s->way);
+    /* IPv6 is switched off for all interfaces (disable_ipv6): the box then has IPv4 only, like the host. */
+    if (has_v6 && (r = make_routes(AF_INET6, own6, sizeof own6, e)) < 0) {
+        if (r != -EACCES && r != -EAFNOSUPPORT && r != -EOPNOTSUPP)
+            return r;
+        has_v6 = false;
+        *e = (struct err){ 0 };
     }
-    if (r < 0)
-        return err_set(e, -r, STEP_NETWORK,
-                       "this kernel cannot direct a box's connections (nf_tables with tproxy); see 'carrel doctor'");
-    return open_sockets(has_v6, s, e);
-}
-
-struct told {
-    struct err            err;
-    struct egress_sockets sockets;      /* without the descriptors, which come beside it */
-};
-
-static _Noreturn void prepare_and_tell(const struct engine_box *box, int link)
-{
-    struct told told = { .sockets.n = 0 };
-    int r = 0;
-
-    title_set("egress");
-    if (setns(box->ns.net, CLONE_NEWNET) < 0)
-        r = err_at(&told.err, errno, STEP_NETWORK, 0, "entering the box's network");
-    if (r == 0)
-        r = egress_prepare(&told.sockets, &told.err);
-    (void)!link_send(link, &told, sizeof told, told.sockets.fd, r == 0 ? told.sockets.n : 0);
-    _exit(0);
-}
-
-int egress_job_start(const struct engine_box *box, struct egress_job *ret, struct err *e)
-{
-    struct process child = { .pidfd = -1 };
-    int pair[2];
-
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-        return err_at(e, errno, STEP_CLONE, 0, "egress");
-    FD ours = pair[0], theirs = pair[1];
-    int r = process_clone(0, -1, -1, &child);
-    if (r < 0)
-        return err_at(e, -r, STEP_CLONE, 0, "egress");
-    if (r == 0)
-        prepare_and_tell(box, theirs);
-    *ret = (struct egress_job){ .process = child, .link = TAKE_FD(ours) };
-    return 0;
-}
-
-int egress_job_take(struct egress_job *job, struct egress_sockets *ret, struct err *e)
-{
-    struct told told = { .sockets.n = 0 };
-    int fds[EGRESS_FDS];
-    int r = link_receive(job->link, &told, sizeof told, fds, EGRESS_FDS, false);
-
-    if (r == 0)
-        return 0;
-    job->link = fd_close(job->link);
-    if (r < 0)
-        return err_at(e, ECHILD, STEP_NETWORK, 0, "preparing the network of the box");
-    if (told.err.code) {
-        *e = told.err;
-        return -told.err.code;
+    for (s->way = EGRESS_HOLD; s->way <= EGRESS_TPROXY; s->way++) {
+        if ((r = make_filter((enum egress_way)s->way, has_v6)) < 0)
+            continue;
+        has_filter = true;
+        *e = (struct err){ 0 };
+        if ((r = open_sockets(has_v6, s, e)) == 0)
+            return 0;
+        egress_sockets_close(s);
+        s->has = 0;
     }
-    *ret = told.sockets;
-    memcpy(ret->fd, fds, sizeof fds);
-    return 1;
+    if (has_filter)
+        return r;       /* *e names the socket that could not be opened */
+    return err_set(e, -r, STEP_NETWORK,
+                   "this kernel cannot direct a box's connections: it needs nf_tables with nft_tproxy and "
+                   "nft_reject_inet; load these modules, or run the box without network");
 }
 
 void egress_sockets_close(struct egress_sockets *sockets)

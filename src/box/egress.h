@@ -1,5 +1,5 @@
-/* The network of a box that may reach something outside: prepared so that each of its connections comes to a socket,
- * and the sockets that carrel-egress serves. */
+/* The network of a box with egress: prepared so that each of its connections reaches a socket that carrel-egress
+ * serves. */
 #ifndef CARREL_BOX_EGRESS_H
 #define CARREL_BOX_EGRESS_H
 
@@ -18,11 +18,11 @@ struct egress_sockets {
     int      fd[EGRESS_FDS];    /* owned; in the order of enum egress_socket */
 };
 
-/* Routes, filter and sockets of the network that the calling process is in and has every capability over. What it made
- * is the caller's, also after a failure. */
+/* Prepares routes, filter and sockets of the network that the calling process is in and has every capability over. The
+ * caller owns the result, also after a failure. */
 MUST_CHECK int egress_prepare(struct egress_sockets *ret, struct err *e);
 
-/* The same for a box that is ready, by a child: if it had no network, or to have new sockets for a new egress. */
+/* The same by a child, for a box that is ready: if it had no network, or to make new sockets for a new egress. */
 struct egress_job {
     struct process process;     /* the caller reaps it */
     int            link;        /* owned; readable when it is done */

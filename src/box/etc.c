@@ -1,14 +1,16 @@
-/* The host's configuration that boxes on the host's own root may see: what programs below /usr expect in /etc, by a
- * list.
+/* The part of the host's configuration that boxes on the host's own root may see: files that programs below /usr expect
+ * in /etc, by a list.
  *
- * On the list is what says how programs work: certificates of authorities, names of ports and types, how a shell
- * looks, configuration that files below /usr are links to. Not on it is whatever tells about this machine, its users,
- * its network, or may hold a password: passwd, hosts, machine-id, fstab, environment, profile.d, ssl/private,
- * odbc.ini, gitconfig, pip.conf, npmrc and the like.
+ * The list has files that say how programs work: CA certificates, names of ports and types, a shell's appearance,
+ * configuration that files below /usr link to. It excludes files that describe this machine, its users or its network,
+ * or that may hold a password: passwd, hosts, machine-id, fstab, environment, profile.d, ssl/private, odbc.ini,
+ * gitconfig, pip.conf, npmrc and the like. From these last ones, boxes with network get the addresses of packages
+ * (etc_indexes.c).
  *
- * Of that a box gets what everybody on the host may read. As root nothing else could be read either, because users of
- * a box are nobody out there. A box of an ordinary user has that user's groups: a folder in which the user may read
- * what not everybody may is left out whole. Small files are copied, because a mount costs more; the rest is bound. */
+ * Of the listed files a box gets those that are world-readable. With root no others could be read anyway, because a
+ * box's users have no rights outside. A box of an ordinary user has that user's groups: a folder with anything that the
+ * user may read and others may not is left out completely. Small files are copied, because a mount costs more; the rest
+ * is bound. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -24,30 +26,36 @@
 #include "base/fd.h"
 #include "box/plan.h"
 
-enum { COPIED_MOST = 16384, SMALL_FOLDER = 6, AGAIN_US = 10000000, DEPTH_MOST = 4, WALKED_MOST = 4096 };
+enum {
+    COPIED_MOST = 16384, SMALL_FOLDER = 6, SMALL_FOLDER_BYTES = 4096, AGAIN_US = 10000000, DEPTH_MOST = 4,
+    WALKED_MOST = 4096
+};
 
-/* Below /etc; one that ends with a star is the beginning of a name. */
+/* Below /etc. */
 static const char *const names[] = {
-    /* what the loader, links and libraries below /usr need */
+    /* for the loader, links and libraries below /usr */
     "ld.so.cache", "alternatives", "fonts", "locale.alias", "timezone", "lsb-release", "debian_version",
-    /* certificates of authorities: Debian, Fedora, Arch, Alpine */
+    /* CA certificates: Debian, Fedora, Arch, Alpine */
     "ssl/certs", "ssl/openssl.cnf", "ssl/cert.pem", "ca-certificates/extracted", "pki/tls/certs", "pki/tls/cert.pem",
     "pki/tls/openssl.cnf", "pki/ca-trust/extracted", "crypto-policies",
     /* names of numbers and types */
     "services", "protocols", "mime.types", "mailcap", "papersize",
-    /* shells and what runs in them */
-    "bash.bashrc", "bashrc", "profile", "inputrc", "zsh", "vim", "vimrc", "nanorc", "screenrc",
+    /* shells and their programs */
+    "bash.bashrc", "bashrc", "profile", "inputrc", "zsh", "vim", "vimrc", "emacs", "nanorc",
+    "screenrc",
     /* languages and libraries */
-    "matplotlibrc", "python3.*", "R", "java-*", "java", "maven", "octave*", "julia", "texmf", "ImageMagick*",
-    "ghostscript", "OpenCL", "vulkan", "openmpi",
+    "matplotlibrc", "R", "java", "maven", "julia", "texmf", "ghostscript", "OpenCL", "vulkan", "openmpi",
 };
+
+/* The same for names that begin so. */
+static const char *const beginnings[] = { "python3.", "java-", "octave", "ImageMagick" };
 
 static bool everybody_reads(const struct stat *status)
 {
     return S_ISDIR(status->st_mode) ? (status->st_mode & 0005) == 0005 : (status->st_mode & 0004) != 0;
 }
 
-/* Whether below it is something that this process may read and others may not. */
+/* Whether it contains anything that this process may read and others may not. */
 static bool holds_private(int above, const char *name, int depth, int *left)
 {
     FD fd = openat(above, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -56,7 +64,7 @@ static bool holds_private(int above, const char *name, int depth, int *left)
     bool found = false;
 
     if (!dir)
-        return false;       /* and so nobody in the box reads it */
+        return false;       /* unreadable, so no process in the box can read it */
     fd = -1;
     for (struct dirent *d; !found && (d = readdir(dir));) {
         if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
@@ -74,7 +82,7 @@ static bool holds_private(int above, const char *name, int depth, int *left)
     return found;
 }
 
-/* Of a small file; false if it is bound instead. */
+/* Copies a small file; false if it must be bound. */
 static bool copy_text(struct host_facts *facts, int etc, const char *name, const char **ret)
 {
     size_t room = sizeof facts->etc_text - facts->etc_text_used;
@@ -94,7 +102,7 @@ static bool copy_text(struct host_facts *facts, int etc, const char *name, const
     return true;
 }
 
-/* A link is made again if it leads to what can be in a box. */
+/* A link is copied if its target can be in a box. */
 static bool copy_link(int etc, const char *name, struct facts_etc *ret)
 {
     char path[PATH_MAX], real[PATH_MAX];
@@ -109,7 +117,7 @@ static bool copy_link(int etc, const char *name, struct facts_etc *ret)
 
 static void add(struct host_facts *facts, int etc, const char *name);
 
-/* A folder of a few files, all of them small: it is made again with copies of them. False: it is bound instead. */
+/* Copies a folder of a few small files. False: it must be bound. */
 static bool copy_folder(struct host_facts *facts, int etc, const char *name)
 {
     char inner[SMALL_FOLDER][sizeof facts->etc[0].name];
@@ -137,23 +145,30 @@ static bool copy_folder(struct host_facts *facts, int etc, const char *name)
     return is_small;
 }
 
+/* Whether every folder above the name lets everybody pass. */
+static bool everybody_passes(int etc, const char *name)
+{
+    char above[sizeof ((struct facts_etc *)0)->name];
+    struct stat status;
+
+    snprintf(above, sizeof above, "%s", name);
+    for (char *slash; (slash = strrchr(above, '/')) != NULL;) {
+        *slash = '\0';
+        if (fstatat(etc, above, &status, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(status.st_mode) ||
+            !(status.st_mode & 0001))
+            return false;
+    }
+    return true;
+}
+
 static void add(struct host_facts *facts, int etc, const char *name)
 {
     struct facts_etc *found = &facts->etc[facts->n_etc];
-    const char *slash = strrchr(name, '/');
-    char above[sizeof found->name];
     struct stat status;
     int left = WALKED_MOST;
 
-    if (facts->n_etc == FACTS_ETC || strlen(name) >= sizeof found->name)
+    if (facts->n_etc == FACTS_ETC || strlen(name) >= sizeof found->name || !everybody_passes(etc, name))
         return;
-    snprintf(above, sizeof above, "%.*s", slash ? (int)(slash - name) : 0, name);
-    for (char *end = above + strlen(above); above[0]; *end = '\0') {
-        if (fstatat(etc, above, &status, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(status.st_mode) ||
-            !(status.st_mode & 0001))
-            return;
-        end = strrchr(above, '/') ? strrchr(above, '/') : above;
-    }
     if (fstatat(etc, name, &status, AT_SYMLINK_NOFOLLOW) < 0)
         return;
     *found = (struct facts_etc){ .is_dir = S_ISDIR(status.st_mode) };
@@ -164,7 +179,9 @@ static void add(struct host_facts *facts, int etc, const char *name)
     } else if ((!S_ISDIR(status.st_mode) && !S_ISREG(status.st_mode)) || !everybody_reads(&status)) {
         return;
     } else if (S_ISDIR(status.st_mode)) {
-        if (copy_folder(facts, etc, name) || (facts->is_rootless && holds_private(etc, name, DEPTH_MOST, &left)))
+        /* Reading a large folder's names takes longer than all the rest; more than two links are folders in it. */
+        bool is_copied = status.st_size <= SMALL_FOLDER_BYTES && status.st_nlink <= 2 && copy_folder(facts, etc, name);
+        if (is_copied || (facts->is_rootless && holds_private(etc, name, DEPTH_MOST, &left)))
             return;
     } else if (!copy_text(facts, etc, name, &found->text)) {
         found->text = NULL;
@@ -172,32 +189,48 @@ static void add(struct host_facts *facts, int etc, const char *name)
     facts->n_etc++;
 }
 
-static void add_beginning(struct host_facts *facts, int etc, const char *start, size_t length)
+static void add_beginnings(struct host_facts *facts, int etc)
 {
     DIR *dir = opendir("/etc");
 
     for (struct dirent *d; dir && (d = readdir(dir));)
-        if (strncmp(d->d_name, start, length) == 0)
-            add(facts, etc, d->d_name);
+        for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
+            if (strncmp(d->d_name, beginnings[i], strlen(beginnings[i])) == 0)
+                add(facts, etc, d->d_name);
     if (dir)
         closedir(dir);
 }
 
-void facts_read_etc(struct host_facts *facts)
+/* What only boxes with network have: the keys that sign apt's packages, and addresses of packages. */
+static void add_for_network(struct host_facts *facts, int etc)
+{
+    size_t from = facts->n_etc;
+
+    add(facts, etc, "apt/trusted.gpg.d");
+    add(facts, etc, "apt/keyrings");
+    for (; from < facts->n_etc; from++)
+        facts->etc[from].for_network = true;
+    facts_read_indexes(facts, etc);
+    facts->etc_has_network = true;
+}
+
+void facts_read_etc(struct host_facts *facts, bool for_network)
 {
     uint64_t now = clock_monotonic_us();
-    FD etc = -1;
+    bool is_fresh = facts->etc_read_us && now - facts->etc_read_us < AGAIN_US;
 
-    if (facts->etc_read_us && now - facts->etc_read_us < AGAIN_US)
+    if (is_fresh && (facts->etc_has_network || !for_network))
         return;
-    facts->etc_read_us = now;
-    facts->n_etc = facts->etc_text_used = 0;
-    etc = open("/etc", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    for (size_t i = 0; etc >= 0 && i < sizeof names / sizeof *names; i++) {
-        size_t length = strlen(names[i]);
-        if (names[i][length - 1] == '*')
-            add_beginning(facts, etc, names[i], length - 1);
-        else
+    FD etc = open("/etc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (!is_fresh) {
+        facts->etc_read_us = now;
+        facts->n_etc = facts->etc_text_used = 0;
+        facts->etc_has_network = false;
+        for (size_t i = 0; etc >= 0 && i < sizeof names / sizeof *names; i++)
             add(facts, etc, names[i]);
+        if (etc >= 0)
+            add_beginnings(facts, etc);
     }
+    if (etc >= 0 && for_network)
+        add_for_network(facts, etc);
 }

@@ -1,5 +1,5 @@
-/* A helper is code of ours that works on the box's files with the box's rights: what it writes is charged to the box,
- * and a symbolic link that the guest planted leads it only to the guest's own files. It stays out of the box's pid
+/* A helper is code of ours that works on the box's files with the box's rights: its writes are charged to the box, and
+ * a symbolic link that the guest planted leads it only to the guest's own files. It stays outside of the box's pid
  * namespace, where the guest could signal it. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -26,7 +26,7 @@ static int become_helper(const struct engine_box *box, int link, int socket, str
         return r;
     if ((r = payload_give_up_rights(box, policy_helper_filter(), -1, e)) < 0)
         return r;
-    r = payload_check_root(box, e);
+    r = payload_check_root(box->root_device, e);
     return r < 0 ? r : payload_seal_files(box, e);
 }
 

@@ -1,11 +1,10 @@
 /* Init is a copy of the keeper that becomes PID 1 in the box's new namespaces. It is not exec'd: its memory then
- * belongs to the host's user namespace, so nobody in the box can ever trace it or read it through /proc, whatever
- * happens to the box's own rules. It holds no secret: argv and environment of payloads never pass through it.
+ * belongs to the host's user namespace, so no process in the box can ever trace it or read it through /proc, even if
+ * the box's own rules fail. It holds no secret: argv and environment of payloads never pass through it.
  *
- * Order: no nested user namespaces -> private propagation -> scratch and root attached in the old root -> trees
- * attached to the new root -> pivot -> root read-only -> ids and capabilities dropped -> descriptors closed -> tiny
- * filter -> report -> reap for ever. Most of it needs capabilities in the new user namespace only and no mapped id, so
- * the keeper writes the id maps meanwhile. */
+ * Order: id maps -> no nested user namespaces -> the trees come from the keeper -> private propagation -> scratch and
+ * root attached in the old root -> trees attached to the new root -> pivot -> root read-only -> ids and capabilities
+ * dropped -> descriptors closed -> tiny filter -> report -> reap until the end. */
 #define _GNU_SOURCE
 #include "box/init.h"
 
@@ -40,7 +39,7 @@ static int mount_overlay(const struct plan_mount *mount, const struct trees *tre
     char low[64], up[128], work[128];
     FD tree = -1;
 
-    /* The lower tree is attached first, because overlayfs wants paths; what it is covered by is the merged tree. */
+    /* The lower tree is attached first, because overlayfs wants paths; the merged tree then covers it. */
     int r = mountfd_attach(lower, point, "");
     if (r < 0)
         return r;
@@ -55,7 +54,8 @@ static int mount_overlay(const struct plan_mount *mount, const struct trees *tre
     return r < 0 ? r : mountfd_attach(tree, top, "");
 }
 
-/* Only "." and ".." are in it. The directory is its caller's: one that cannot be listed is not empty. */
+/* Whether it contains only "." and "..". The directory is the caller's: one that cannot be listed counts as not
+ * empty. */
 static bool is_empty(int point)
 {
     char entries[1024];
@@ -82,7 +82,7 @@ static int attach(const struct plan *plan, const struct trees *trees, size_t i)
 
     FD point = mountfd_open_plain(trees->root, mount->target);
     if (point < 0)
-        return (point == -ENOENT && mount->optional) || mount->fills_gap ? 0 : point;
+        return ((point == -ENOENT || point == -ELOOP) && mount->optional) || mount->fills_gap ? 0 : point;
     if (mount->fills_gap && !is_empty(point))
         return 0;
 
@@ -94,9 +94,12 @@ static int attach(const struct plan *plan, const struct trees *trees, size_t i)
     case FROM_DEVICE:
     case FROM_CALLER:
     case FROM_LAYER:
+    case FROM_VOLUME:
     case FROM_NODE:
     case FROM_MEMORY:
         return mountfd_attach(trees->mount[i], point, "");
+    case FROM_LEAF:
+        return trees->mount[i] < 0 ? 0 : mountfd_attach(trees->mount[i], point, "");
     case FROM_OVERLAY:
         return mount_overlay(mount, trees, trees->mount[i], point);
     case FROM_SCRATCH:
@@ -114,17 +117,18 @@ static int attach(const struct plan *plan, const struct trees *trees, size_t i)
     }
     case FROM_DEVPTS: {
         static const char *const options[] = { "newinstance", NULL, "ptmxmode", "0666", "mode", "0620",
-                                               "max", "64", NULL };     /* the host has 4096 for all */
+                                               "max", "64", NULL };     /* the host has 4096 in all */
         r = mountfd_new("devpts", options, mount->flags, &made);
         if (r < 0 && mount->optional)
-            return 0;       /* a host without them: only who asks for a terminal must have one */
+            return 0;       /* a host without them: fatal only if a terminal was requested */
         break;
     }
     }
     return r < 0 ? r : mountfd_attach(made, point, "");
 }
 
-static const char *const sources[] = { ".nothing", ".empty", ".meminfo", ".cpuinfo" };
+static const char *const sources[] = { ".nothing", ".empty", ".meminfo", ".cpuinfo", ".resolv.conf", ".passwd",
+                                       ".group" };
 enum { N_SOURCES = sizeof sources / sizeof *sources };
 
 static int unlink_sources(int root)
@@ -135,7 +139,7 @@ static int unlink_sources(int root)
     return 0;
 }
 
-/* What is yet to be attached must keep a name. Below the mount point of /proc nobody finds it. */
+/* Sources that are attached later need a name until then. Below the mount point of /proc no process finds them. */
 static int hide_sources(int root)
 {
     char hidden[32];
@@ -150,20 +154,20 @@ static int hide_sources(int root)
 
 static int forbid_nesting(struct err *e)
 {
-    /* Counted per user namespace: this one may have no child, and nothing without capabilities can lift that. */
+    /* Counted per user namespace: this one may have no child, and only a capability could lift that. */
     int r = fd_write_file(AT_FDCWD, "/proc/sys/user/max_user_namespaces", "0");
     if (r < 0)
         return err_at(e, -r, STEP_NESTING, 0, "user.max_user_namespaces");
-    /* These are counted for the owner of the namespace, too, who may be the caller himself and have 128 in all. */
+    /* These are also counted for the owner of the namespace, who may be the caller and have 128 in all. */
     r = fd_write_file(AT_FDCWD, "/proc/sys/user/max_inotify_instances", INOTIFY_INSTANCES);
     return r < 0 && r != -ENOENT ? err_at(e, -r, STEP_NESTING, 0, "user.max_inotify_instances") : 0;
 }
 
-/* What must be made by init in the box's own namespaces, or can be undone there without harm. The rest of a family's
- * box is attached before. */
+/* Mounts that init must make in the box's own namespaces, or that can be undone there without harm. The rest of a
+ * family's box is attached earlier. */
 static bool is_late(const struct plan_mount *mount)
 {
-    return mount->source == FROM_PROC || mount->source == FROM_DEVPTS
+    return mount->source == FROM_PROC || mount->source == FROM_DEVPTS || mount->source == FROM_LEAF
         || (mount->source == FROM_ROOT && strcmp(mount->path, "dev") != 0);
 }
 
@@ -184,7 +188,7 @@ static int attach_root(const struct trees *trees, struct err *e)
         return err_at(e, errno, STEP_MOUNT, 0, "private propagation");
 
     /* Over a folder of the old root and not over the old root itself: a payload that joins this mount namespace
-     * meanwhile would start on top of the stack and stay there when the root is exchanged. Both go away with the old
+     * meanwhile would start on top of the stack and stay there when the root is exchanged. Both disappear with the old
      * root. */
     int r = mountfd_attach(trees->scratch, AT_FDCWD, "/dev");
     if (r == 0)
@@ -208,7 +212,7 @@ int init_build_early(const struct plan *plan, struct trees *trees, struct err *e
 
     if (r == 0)
         r = attach_which(plan, trees, true, false, e);
-    /* What init will lay over parts of /proc, while it can still be taken from the root. */
+    /* Covers for parts of /proc, cloned while the root is still accessible. */
     for (size_t i = 0; r == 0 && i < plan->n_mounts; i++) {
         const struct plan_mount *mount = &plan->mount[i];
         if (mount->source == FROM_ROOT && mount->path[0] == '.' &&
@@ -217,8 +221,8 @@ int init_build_early(const struct plan *plan, struct trees *trees, struct err *e
     }
     if (r == 0 && (r = hide_sources(trees->root)) < 0)
         return err_at(e, -r, STEP_ROOT, 0, "/");
-    /* The kernel lets init mount a /proc only where it sees a whole one already. This one is of the
-     * family's processes. */
+    /* The kernel lets init mount a /proc only if a complete one is visible already. This one shows the family's
+     * processes. */
     if (r == 0) {
         FD proc = -1;
         r = mountfd_new("proc", NULL, TREE_NOSUID | TREE_NODEV | TREE_NOEXEC, &proc);
@@ -271,6 +275,8 @@ static int build(const struct init_job *job, struct err *e)
     } else {
         if (job->stage == INIT_WHOLE)
             r = forbid_nesting(e);
+        if (r == 0 && job->trees_come)
+            r = trees_receive(job->link, plan->n_mounts, job->trees, e);
         if (r == 0)
             r = attach_root(job->trees, e);
         if (r == 0)
@@ -278,7 +284,7 @@ static int build(const struct init_job *job, struct err *e)
         if (r == 0 && (r = unlink_sources(job->trees->root)) < 0)
             r = err_at(e, -r, STEP_ROOT, 0, "/");
         /* pivot_root moves the processes that are in this mount namespace. A payload in the middle of its setns would
-         * stay on the host's root, so it must have said that it is inside. */
+         * stay on the host's root, so it must have reported that it is inside. */
         if (r == 0 && job->gate >= 0 && (r = wait_joined(job->gate)) < 0)
             r = err_at(e, -r, STEP_WAIT, 0, "the first payload");
         if (r == 0)
@@ -293,7 +299,8 @@ static int drop(const struct init_job *job, struct err *e)
 {
     int r;
 
-    /* Not the payload's user, if there is another: even limits and priorities of init are then out of its reach. */
+    /* Another user than the payload's, if there is one: then even limits and priorities of init are out of its
+     * reach. */
     if ((r = rights_become(job->one_id ? job->plan->uid : 0, job->one_id ? job->plan->gid : 0, job->can_setgroups)) < 0)
         return err_at(e, -r, STEP_RIGHTS, 0, "ids of init");
     if ((r = rights_keep_capabilities(0)) < 0 || (r = rights_no_new_privileges()) < 0)
@@ -308,7 +315,7 @@ static int confine(const struct init_job *job, const struct init_desk *desk, str
     const struct policy_filter *filter = policy_init_filter(job->door >= 0);
     const int keep[] = { job->link, job->gate, desk->door, desk->events, desk->signals, desk->census,
                          desk->resolver };
-    /* The keeper filled 0, 1 and 2 before it opened anything, so none of these is among them. */
+    /* The keeper filled 0, 1 and 2 before it opened anything, so our descriptors have other numbers. */
     int r = syscall(SYS_close_range, 0, 2, 0) < 0 ? err_at(e, errno, STEP_STDIO, 0, "descriptors of init")
                                                   : payload_keep_only(keep, sizeof keep / sizeof *keep, e);
 
@@ -318,7 +325,7 @@ static int confine(const struct init_job *job, const struct init_desk *desk, str
     return r < 0 ? err_at(e, -r, STEP_SECCOMP, 0, "the filter of init") : 0;
 }
 
-/* Before the box is ready, so that its first command finds the way out. */
+/* Before the box is ready, so that its first command has its egress. */
 static int open_way_out(const struct init_job *job, struct err *e)
 {
     struct egress_sockets sockets;
@@ -362,12 +369,12 @@ static int become(const struct init_job *job, struct init_desk *desk, struct err
 
     if (r < 0)
         return err_at(e, -r, STEP_RIGHTS, 0, "parent death signal of init");
-    /* Until an unprivileged keeper has opened our namespaces we must not hide from it. */
+    /* Until an unprivileged keeper has opened our namespaces we must stay dumpable. */
     if (job->wait_maps)
         r = wait_go(job->link, e);
     if (r == 0 && (r = rights_hide()) < 0)
         r = err_at(e, -r, STEP_RIGHTS, 0, "hiding init");
-    /* An overlay works with the rights of who mounted it, so that must be somebody whom the box's files know. */
+    /* An overlay works with the rights of its mounter, so that must be an id that the box's files know. */
     if (r == 0 && job->plan->writable_root && job->stage == INIT_WHOLE &&
         (r = rights_become(0, 0, job->can_setgroups)) < 0)
         r = err_at(e, -r, STEP_RIGHTS, 0, "ids of init");
@@ -388,11 +395,12 @@ static int become(const struct init_job *job, struct init_desk *desk, struct err
     return r;
 }
 
-/* Nothing of init's set-up can fail any more when others hear of it: a command must not run for a moment in a box that
- * is refused. The first payload waits at the gate for its root, the keeper for what it can hand out. */
+/* Reports only when no step of init's set-up can fail any more: a command must not run for a moment in a box that is
+ * then refused. The first payload waits at the gate for its root, the keeper for its report. */
 static int tell(const struct init_job *job, struct note *note)
 {
-    if (note->kind == NOTE_READY && job->gate >= 0 && write(job->gate, "r", 1) != 1) {
+    if (note->kind == NOTE_READY && job->gate >= 0 &&
+        write(job->gate, &job->trees->device, sizeof job->trees->device) < 0) {
         note->kind = NOTE_FAILED;
         (void)err_at(&note->err, errno, STEP_WAIT, 0, "the first payload");
     }
@@ -420,8 +428,7 @@ _Noreturn void init_run(const struct init_job *job)
         fd_close(job->gate);
         desk_serve(&desk);
     }
-    /* Nobody is there to be told if this fails, and it is not worth a box: what stays open then are two sockets that
-     * nobody but init has. */
+    /* A failure here could not be reported, and is not worth a box: two sockets that only init has would stay open. */
     (void)syscall(SYS_close_range, 0, ~0u, 0);
     sigset_t child;
     sigemptyset(&child);

@@ -5,7 +5,7 @@
 #include "box/plan.h"
 #include "box/tree.h"
 
-/* What init tells the keeper and the waiting payload. */
+/* Init's report to the keeper and to the waiting payload. */
 struct note {
     int        kind;
     struct err err;
@@ -13,31 +13,33 @@ struct note {
 };
 enum { NOTE_READY = 1, NOTE_FAILED = 2, NOTE_TERMINAL = 3, NOTE_BORN = 4, NOTE_STARTED = 5, NOTE_EGRESS = 6 };
 
-/* How much of the box is init's to make. */
+/* The part of the box that init makes. */
 enum init_stage {
     INIT_WHOLE,
-    INIT_FAMILY,    /* whole, but child user namespaces stay possible: its boxes */
-    INIT_LATE,      /* of a family's box, what init_build_early left */
+    INIT_FAMILY,    /* the whole box, but child user namespaces stay possible: its boxes */
+    INIT_LATE,      /* the part of a family's box that init_build_early left */
 };
 
 struct init_job {
     enum init_stage     stage;
     const struct plan  *plan;
-    const struct trees *trees;
+    struct trees       *trees;
+    bool                trees_come; /* over the link, after "go"; else they were inherited */
     int                 link;       /* report to the keeper; also "go" from it */
     int                 gate;       /* the first payload waits at the other end; -1: none does */
-    int                 door;       /* payloads' seccomp listeners come here; -1: none do */
+    int                 door;       /* for payloads' seccomp listeners; -1: none */
     int                 keeper;     /* pidfd of the keeper */
-    bool                wait_maps;  /* the id maps must be there before anything is made */
+    bool                wait_maps;  /* wait for the id maps before anything is made */
     bool                can_setgroups;
-    bool                one_id;     /* the payload's user is the only one that the box has */
+    bool                one_id;     /* the payload's user is the box's only id */
     bool                quiet;      /* report only a failure */
 };
 
 _Noreturn void init_run(const struct init_job *job);
 
-/* The part that whoever can join the box must not be able to undo. Runs in a mount namespace of the family: init's copy
- * of it belongs to a less privileged user namespace, so the kernel locks every mount and every flag in it. */
+/* Makes the part that a process which can join the box must not be able to undo. Runs in a mount namespace of the
+ * family: init's copy of it belongs to a less privileged user namespace, so the kernel locks every mount and every flag
+ * in it. */
 MUST_CHECK int init_build_early(const struct plan *plan, struct trees *trees, struct err *e);
 
 #endif

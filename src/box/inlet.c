@@ -1,6 +1,6 @@
-/* An inlet is a listener in the box's network namespace that is served from outside. It is made by a child, because
- * whoever has entered a namespace may not be able to come back (a keeper without root cannot). Its port is one that the
- * box's user may not bind, so nobody in the box can be there first, or answer in its place. */
+/* An inlet is a listener in the box's network namespace that the front serves. A child makes it, because a process that
+ * has entered a namespace may not be able to return (a keeper without root cannot). The box's user may not bind its
+ * port, so no process in the box can take it first, or answer in its place. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <netinet/in.h>

@@ -1,4 +1,4 @@
-/* A box after it is made: limits, freezing, usage, its end. */
+/* A box after it was made: limits, freezing, usage, its end. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -15,7 +15,7 @@
 #include "box/making.h"
 #include "sys/network.h"
 
-enum { STRANGERS_MS = 50 };      /* how long a plain box has to end before we look for children that we do not know */
+enum { STRANGERS_MS = 50 };      /* after this time a plain box's end is checked for unknown children */
 
 int box_check_limits(const struct box_host *host, const struct limits *limits, struct err *e)
 {
@@ -26,6 +26,8 @@ int box_check_limits(const struct box_host *host, const struct limits *limits, s
     } list[] = { { limits->memory_bytes, CG_MEMORY, "memory" }, { limits->pids, CG_PIDS, "the number of processes" },
                  { limits->cpu_milli, CG_CPU, "processor time" } };
 
+    if (limits->cpu_request_milli && !host->cgroups.can[CG_CPU])
+        return err_set(e, ENOTSUP, STEP_USAGE, "cannot guarantee processor time: %s", host->cgroups.why[CG_CPU]);
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         if (list[i].wanted && !host->cgroups.can[list[i].controller])
             return err_set(e, ENOTSUP, STEP_USAGE, "cannot limit %s: %s", list[i].what,
@@ -55,7 +57,8 @@ int box_update_limits(struct box_host *host, struct engine_box *box, const struc
 {
     struct cgroup_limits change = { .memory_bytes = limits->memory_bytes,
                                     .pids = limits->pids,
-                                    .cpu_milli = limits->cpu_milli };
+                                    .cpu_milli = limits->cpu_milli,
+                                    .cpu_request_milli = limits->cpu_request_milli };
 
     if (limits->disk_bytes)
         return err_at(e, ENOTSUP, STEP_USAGE, 0, "the disk limit of a live box cannot change");
@@ -68,6 +71,8 @@ int box_update_limits(struct box_host *host, struct engine_box *box, const struc
         box->limits.pids = limits->pids;
     if (limits->cpu_milli)
         box->limits.cpu_milli = limits->cpu_milli;
+    if (limits->cpu_request_milli)
+        box->limits.cpu_request_milli = limits->cpu_request_milli;
     return family_bound_pids(box, box->limits.pids, e);
 }
 
@@ -79,7 +84,7 @@ static void read_disk(const struct engine_box *box, struct box_usage *ret)
         ret->disk_bytes = box->disk_bytes;
         ret->disk_full = box->disk_full;
     } else if (fstatfs(box->scratch, &fs) == 0) {
-        /* A disk's file system keeps some blocks for its own book-keeping, and refuses a little before it has none. */
+        /* A file system keeps some blocks for its own metadata, and refuses before it has none left. */
         uint64_t kept = box->on_store ? fs.f_blocks / 512 + 16 : 0;
         ret->disk_bytes = (uint64_t)(fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
         ret->disk_full = fs.f_bavail <= kept || fs.f_ffree == 0;
@@ -125,9 +130,8 @@ int box_socket(const struct engine_box *box, int family, int type, struct err *e
     return fd < 0 ? err_at(e, -fd, STEP_NETWORK, 0, "a socket in the box's network") : fd;
 }
 
-/* Lets go of the files while init still holds them. The last holder takes the mounts down, and of a store the kernel
- * then writes all that is not on the disk yet, which may take long: that is then a process whose end we poll for, and
- * not us. */
+/* Closes our copies while init still holds the files. The last holder takes the mounts down, and for a store the kernel
+ * then flushes everything, which may take long: that must be a process whose end we poll for, and not us. */
 static void leave_files(struct engine_box *box)
 {
     struct box_usage usage = { 0 };
@@ -143,7 +147,7 @@ void box_kill(struct engine_box *box)
 {
     if (box->state == BOX_FROZEN) {
         struct err ignored;
-        /* A frozen process on v1 does not even die. */
+        /* On v1 a frozen process does not even die. */
         (void)!box_thaw(box, &ignored);
     }
     if (box->scratch >= 0)
@@ -167,7 +171,8 @@ void box_release(struct box_host *host, struct engine_box *box)
                          &box->inlet,  &box->door,   &box->birth,   &box->root,     &box->midwife.pidfd };
 
     egress_sockets_close(&box->egress);
-    /* All of the box have ended; a zygote that put itself there would keep it, and us waiting. */
+    /* All of the box's own processes have ended; a zygote's process that moved itself there would keep the leaf, and us
+     * waiting. */
     if (box->has_leaf && box->family)
         cgroup_kill_members(&box->leaf);
     if (box->has_leaf)
@@ -184,8 +189,8 @@ void box_release(struct box_host *host, struct engine_box *box)
     box->state = BOX_DEAD;
 }
 
-/* Init ends when everybody in its pid namespace has been reaped. Who was born there with CLONE_PARENT waits for us, and
- * neither a zygote nor whoever else could do that tells us of it. In a plain box there should be none. */
+/* Init ends when everything in its pid namespace has been reaped. Children born there with CLONE_PARENT wait for us,
+ * and neither a zygote nor another process that could make them reports them. A plain box should have none. */
 void box_reap_init(struct engine_box *box, struct process_end *ret)
 {
     struct pollfd ended = { .fd = box->init.pidfd, .events = POLLIN };
@@ -214,7 +219,7 @@ void box_destroy(struct box_host *host, struct engine_box *box, struct process_e
     }
     if (box->abandoned.pidfd >= 0)
         (void)!process_reap(&box->abandoned, 1, &end);
-    /* While init takes the namespaces down, we take the cgroup down; if that takes long, when init has ended. */
+    /* While init takes the namespaces down, we take the cgroup down; if that takes long, after init has ended. */
     if (box->has_leaf && cgroup_remove_early(box_cgroups(host, box), &box->leaf) != -EBUSY)
         box->has_leaf = false;
     box_reap_init(box, ret_init);

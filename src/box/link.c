@@ -17,7 +17,7 @@ static ssize_t receive(int link, int flags, void *data, size_t size, struct fdpa
 {
     ssize_t n;
 
-    /* A peer that ended without reading all is told as a reset, once, before what it said itself. */
+    /* If a peer ended without reading everything, the kernel reports a reset, once, before the peer's own messages. */
     while ((n = fdpass_receive(link, data, size, MSG_DONTWAIT | flags, ret)) == -ECONNRESET)
         ;
     return n;
@@ -28,9 +28,9 @@ static ssize_t receive_message(int link, int flags, void *data, size_t size, str
     ssize_t n = receive(link, flags, data, size, ret);
 
     if (n == 0 && ret->n == 0) {
-        /* The kernel looks for a message first and for the end afterwards. If the peer said its last word and ended in
-         * between, the end is told before that word; told twice it is the end. (Nothing at all: the first was an empty
-         * message.) */
+        /* The kernel checks for a message first and for the end afterwards. If the peer sent its last message and ended
+         * in between, the end is reported before that message; reported twice it is the end. (Nothing at all: the first
+         * was an empty message.) */
         n = receive(link, flags, data, size, ret);
         if (n == -EAGAIN)
             return 0;
@@ -65,8 +65,7 @@ ssize_t link_peek_any(int link, void *data, size_t size, int *ret_fds, size_t n_
     return receive_any(link, MSG_PEEK, data, size, ret_fds, n_fds, ret_n);
 }
 
-/* Returns 1 with a message, 0 if nothing is there and !block, -EPIPE at the end, -EPROTO for a message of
- * another size. */
+/* Returns 1 with a message, 0 if there is none and !block, -EPIPE at the end, -EPROTO for a message of another size. */
 int link_receive(int link, void *data, size_t size, int *ret_fds, size_t n_fds, bool block)
 {
     struct pollfd ready = { .fd = link, .events = POLLIN };

@@ -1,12 +1,12 @@
-/* What happens between the birth of a payload and the exec of the command, in this order and for this reason:
+/* The steps between the birth of a payload and the exec of the command, in this order and for this reason:
  *
  *   join namespaces     user first: it gives the capabilities for the others
  *   network             the first payload makes it, while init builds the file system on the other processor
  *   cgroup              before anything that the command could influence; then a cgroup namespace that starts there
  *   rights              session, rlimits, ids, capabilities, keyring, no_new_privs
- *   seccomp             as soon as only harmless calls are left; the box's files are not even there yet
- *   ------------------  a waiting payload stops here, and has nothing left to lose
- *   files               Landlock, terminal, working directory, stdio
+ *   seccomp             as soon as only harmless calls are left; the box's files do not even exist yet
+ *   ------------------  a waiting payload stops here, fully sealed
+ *   files               Landlock, files of secrets, terminal, working directory, stdio
  *   exec
  *
  * Until exec it is not dumpable: a hostile neighbour in the box cannot trace it or open its descriptors
@@ -29,7 +29,7 @@
 #include "sys/network.h"
 #include "sys/rights.h"
 
-/* With make_net, *ret_net is an fd of the new network namespace for the keeper, who will put later payloads into it. */
+/* With make_net, *ret_net is an fd of the new network namespace, for later payloads. */
 static int join(const struct payload_job *job, int *ret_net, struct err *e)
 {
     const struct box_namespaces *ns = &job->box->ns;
@@ -42,7 +42,7 @@ static int join(const struct payload_job *job, int *ret_net, struct err *e)
     for (size_t i = 0; i < sizeof joins / sizeof *joins; i++)
         if (setns(joins[i].fd, joins[i].type) < 0)
             return err_at(e, errno, STEP_JOIN, i, joins[i].name);
-    /* As long as init does not exchange the root, this is the keeper's; the box's may be empty. */
+    /* Until init exchanges the root, this is the keeper's; the box's may be empty. */
     FD proc_sys = job->make_net ? open("/proc/sys", O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
     FD own_ns = job->make_net ? open("/proc/self/ns", O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
     if (job->make_net && (proc_sys < 0 || own_ns < 0))
@@ -89,26 +89,26 @@ static int join_cgroup(const struct payload_job *job, struct err *e)
     return unshare(CLONE_NEWCGROUP) < 0 ? err_at(e, errno, STEP_CGROUP, 0, "cgroup namespace") : 0;
 }
 
-static int wait_root(int gate, struct err *e)
+/* The keeper makes the first payload before the root, whose device the keeper tells through init. */
+static int wait_root(int gate, dev_t *ret_device, struct err *e)
 {
-    char byte;
     ssize_t n;
 
     if (gate < 0)
         return 0;
-    while ((n = read(gate, &byte, 1)) < 0 && errno == EINTR)
+    while ((n = read(gate, ret_device, sizeof *ret_device)) < 0 && errno == EINTR)
         ;
-    return n == 1 ? 0 : err_at(e, n < 0 ? errno : ECHILD, STEP_WAIT, 0, "init");
+    return n == sizeof *ret_device ? 0 : err_at(e, n < 0 ? errno : ECHILD, STEP_WAIT, 0, "init");
 }
 
-/* Never trust that joining worked: on any other root than the box's nothing may be executed. */
-int payload_check_root(const struct engine_box *box, struct err *e)
+/* Never trust that joining worked: nothing may be executed on another root than the box's. */
+int payload_check_root(dev_t device, struct err *e)
 {
     struct stat status;
 
     if (stat("/", &status) < 0)
         return err_at(e, errno, STEP_JOIN, 1, "/");
-    return status.st_dev == box->root_device ? 0 : err_at(e, EXDEV, STEP_JOIN, 1, "the box's root");
+    return status.st_dev == device ? 0 : err_at(e, EXDEV, STEP_JOIN, 1, "the box's root");
 }
 
 static int receive_command(const struct payload_job *job, struct command_spec *command, int stdio[3], struct err *e)
@@ -139,7 +139,7 @@ static int prepare(const struct payload_job *job, int *ret_net, struct err *e)
     return r;
 }
 
-/* Tells the keeper that it waits, and hands over the network namespace that it made. */
+/* Reports to the keeper that it waits, and passes the network namespace that it made. */
 static int report_waiting(const struct payload_job *job, int net, struct err *e)
 {
     struct note note = { .kind = NOTE_READY };
@@ -151,12 +151,13 @@ static int run(const struct payload_job *job, struct err *e)
 {
     struct command_spec command;
     int stdio[3] = { -1, -1, -1 }, net = -1;
+    dev_t root_device = job->box->root_device;
     int r = prepare(job, &net, e);
 
     if (r == 0)
-        r = wait_root(job->gate, e);
+        r = wait_root(job->gate, &root_device, e);
     if (r == 0)
-        r = payload_check_root(job->box, e);
+        r = payload_check_root(root_device, e);
     if (r == 0)
         r = report_waiting(job, net, e);
     if (r == 0)
@@ -173,7 +174,7 @@ _Noreturn void payload_run(const struct payload_job *job)
 {
     struct note note = { .kind = NOTE_FAILED };
 
-    /* A command that is known from birth lies in the arguments themselves, and exec is near. */
+    /* A command that is known from birth is in the arguments themselves, and exec is near. */
     if (!job->start)
         title_set("payload");
     (void)run(job, &note.err);

@@ -1,11 +1,11 @@
 /* The layout of a box.
  *
  * The root is a small tmpfs that is filled first and made read-only last; every mount point is made on it (or on the
- * scratch tmpfs) before a foreign tree is attached, so that no path is ever resolved in a tree that somebody else can
- * write (CVE-2024-45310, CVE-2026-87766 and their relatives). All that the box writes lands on one scratch tmpfs, whose
- * size is the disk limit: its folders appear as /tmp, /home/box and /dev/shm; and as /var/tmp, if something is mounted
- * there, else that is a link to /tmp. With a writable root the same scratch also holds the upper layers of an overlay
- * per top-level folder. */
+ * scratch tmpfs) before a foreign tree is attached, so that no path is ever resolved in a tree that another user can
+ * write (CVE-2024-45310, CVE-2026-87766 and their relatives). All files that the box writes are on one scratch tmpfs,
+ * whose size is the disk limit: its folders appear as /tmp, /home/box and /dev/shm; and as /var/tmp, if something is
+ * mounted there, else that is a link to /tmp. With a writable root the same scratch also holds the upper layers of an
+ * overlay per top-level folder. */
 #define _GNU_SOURCE
 #include "box/plan.h"
 
@@ -16,13 +16,14 @@
 #include <sys/sysmacros.h>
 
 #include "box/procfile.h"
+#include "box/programs.h"
 #include "proto/defaults.h"
 #include "sys/mountfd.h"
 
 #define PIP_USUAL "disable-pip-version-check = true\nbreak-system-packages = true\n"
 #define PIP_ALONE "retries = 0\n"
 
-/* Keeps the first error; the makers below are then called in a row without a check after each. */
+/* Keeps the first error, so that the makers below can be called in a row without checks. */
 struct maker {
     struct plan *plan;
     struct err  *e;
@@ -123,7 +124,7 @@ static void folders_above(struct maker *m, const char *path, bool on_scratch)
 {
     for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
         const struct plan_entry *above = find_entry(m->plan, path, (size_t)(slash - path), on_scratch);
-        /* A link would lead out of the root that is being made, to the host's own files. */
+        /* A link would lead out of the new root, to the host's own files. */
         if (above && above->kind != PLAN_DIR)
             m->failed = err_set(m->e, ENOTDIR, STEP_USAGE,
                                 "/%s cannot be a mount point: /%s is a %s in the box%s%s", path, above->path,
@@ -170,7 +171,7 @@ static void plan_devices(struct maker *m, const struct host_facts *facts)
 
     dir(m, "dev");
     dir(m, "dev/shm");
-    /* A mount of its own, because only here devices are meant to be: the root has nodev. */
+    /* A mount of its own, because only this folder may have devices: the root has nodev. */
     add_mount(m, (struct plan_mount){ .source = FROM_ROOT, .path = "dev", .target = "dev",
                                       .flags = TREE_NOSUID | TREE_NOEXEC |
                                                (m->plan->writable_root ? 0 : TREE_READONLY) });
@@ -193,11 +194,13 @@ static void plan_devices(struct maker *m, const struct host_facts *facts)
                                       .optional = !m->plan->terminal });
 }
 
-/* What programs in /usr need (box/etc.c). */
+/* Files that programs in /usr need (box/etc.c). */
 static void plan_host_etc(struct maker *m, const struct host_facts *facts)
 {
     for (size_t i = 0; i < facts->n_etc; i++) {
         const struct facts_etc *of = &facts->etc[i];
+        if (of->for_network && !m->plan->has_network)
+            continue;
         const char *path = keep(m, "etc/%s", of->name);
         const struct plan_entry *there = find_entry(m->plan, path, strlen(path), false);
 
@@ -216,7 +219,12 @@ static void plan_host_etc(struct maker *m, const struct host_facts *facts)
     }
 }
 
-/* /etc of a box on the host's own /usr: written for the box, with what of the host's is harmless. */
+/* Egress answers there; in a box without network init refuses at once. */
+#define RESOLVER "nameserver 127.0.0.53\n"
+
+enum { COVER_FLAGS = TREE_READONLY | TREE_NOSUID | TREE_NODEV | TREE_NOEXEC };
+
+/* /etc of a box on the host's own /usr: written for the box, with harmless files of the host. */
 static void plan_etc(struct maker *m, const struct box_spec *spec, const struct host_facts *facts)
 {
     const char *name = spec->uid == 0 ? "root" : "box";
@@ -234,14 +242,16 @@ static void plan_etc(struct maker *m, const struct box_spec *spec, const struct 
     file(m, "etc/hostname", keep(m, "%s\n", host));
     file(m, "etc/hosts", keep(m, "127.0.0.1\tlocalhost %s\n::1\tlocalhost\n", host));
     file(m, "etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n");
-    /* Where egress answers; in a box without network a question there is refused at once. */
-    file(m, "etc/resolv.conf", "nameserver 127.0.0.53\n");
-    /* Without a name git refuses to commit; without the second it refuses to look at a mounted repository whose files
-     * belong to no user of the box. */
+    file(m, "etc/resolv.conf", RESOLVER);
+    /* Without a name git refuses to commit; without the second entry it refuses a mounted repository whose files belong
+     * to no user of the box. */
     file(m, "etc/gitconfig", "[user]\n\tname = box\n\temail = box@localhost\n[safe]\n\tdirectory = *\n");
-    /* The interpreter is the host's, but what pip writes is the box's own, so it need not protect the host's. Without
-     * network pip would ask five times, for eight seconds. */
-    file(m, "etc/pip.conf", spec->has_network ? "[global]\n" PIP_USUAL : "[global]\n" PIP_USUAL PIP_ALONE);
+    /* The interpreter is the host's, but pip writes to the box's own files, so the host's need no protection. Without
+     * network pip would try five times, for eight seconds. */
+    file(m, "etc/pip.conf", !spec->has_network ? "[global]\n" PIP_USUAL PIP_ALONE
+                            : keep(m, "[global]\n" PIP_USUAL "%s%s%s%s", facts->certificates ? "cert = " : "",
+                                   facts->certificates ? facts->certificates : "", facts->certificates ? "\n" : "",
+                                   facts->pip ? facts->pip : ""));
     link_to(m, "etc/mtab", "/proc/self/mounts");
     link_to(m, "etc/os-release", "../usr/lib/os-release");
     if (facts->zone[0])
@@ -249,7 +259,43 @@ static void plan_etc(struct maker *m, const struct box_spec *spec, const struct 
     plan_host_etc(m, facts);
 }
 
-/* The top-level names of the root that the box is made from. */
+/* A root of its own has the resolver of its origin, if any. A link or a missing file is not covered. */
+static void plan_resolver(struct maker *m)
+{
+    file(m, ".resolv.conf", RESOLVER);
+    add_mount(m, (struct plan_mount){ .source = FROM_ROOT, .path = ".resolv.conf", .target = "etc/resolv.conf",
+                                      .flags = COVER_FLAGS, .optional = true });
+}
+
+/* Programs ask for the name and the home of their user, and fail without. A writable root has the longer file as its
+ * own; over a read-only one it is mounted. */
+static void plan_accounts(struct maker *m, const struct box_spec *spec, const struct host_facts *facts)
+{
+    static const char *const files[] = { "passwd", "group" };
+    bool has_upper = find_entry(m->plan, "upper-etc", strlen("upper-etc"), true);
+
+    for (size_t i = 0; i < 2; i++) {
+        const char *text = facts->accounts[i], *name = accounts_have(text, "box", 0) ? "boxuser" : "box";
+        unsigned number = i ? spec->gid : spec->uid;
+        if (!text[0] || accounts_have(text, NULL, number))
+            continue;
+        const char *gap = text[strlen(text) - 1] == '\n' ? "" : "\n";
+        text = i ? keep(m, "%s%s%s:x:%u:\n", text, gap, name, number)
+                 : keep(m, "%s%s%s:x:%u:%u:box:" BOX_HOME ":/bin/sh\n", text, gap, name, number, (unsigned)spec->gid);
+        if (has_upper) {
+            add_entry(m, (struct plan_entry){ .kind = PLAN_FILE, .path = keep(m, "upper-etc/%s", files[i]),
+                                              .text = text, .mode = 0644, .on_scratch = true,
+                                              .owner = OWNER_BOX_ROOT });
+        } else if (!m->plan->writable_root) {
+            file(m, keep(m, ".%s", files[i]), text);
+            add_mount(m, (struct plan_mount){ .source = FROM_ROOT, .path = keep(m, ".%s", files[i]),
+                                              .target = keep(m, "etc/%s", files[i]), .flags = COVER_FLAGS,
+                                              .optional = true });
+        }
+    }
+}
+
+/* The top-level names of the box's root. */
 static void plan_trees(struct maker *m, const struct host_facts *facts)
 {
     for (size_t i = 0; i < facts->n_trees; i++) {
@@ -270,10 +316,8 @@ static void plan_trees(struct maker *m, const struct host_facts *facts)
     }
 }
 
-enum { COVER_FLAGS = TREE_READONLY | TREE_NOSUID | TREE_NODEV | TREE_NOEXEC };
-
-/* What of /proc tells about the host and is readable by everybody. What only the host's root may read is closed to the
- * box anyhow, because its users are nobody out there; strict shows nothing but the box's own processes. */
+/* World-readable files of /proc that describe the host. Files for the host's root only are closed to the box anyway,
+ * because its users have no rights outside; strict shows nothing but the box's own processes. */
 static void plan_proc(struct maker *m)
 {
     static const char *const files[] = { "kallsyms", "keys",       "key-users",  "cmdline",
@@ -302,7 +346,7 @@ static void plan_proc(struct maker *m)
                                           .target = keep(m, "proc/%s", dirs[i]),
                                           .flags = COVER_FLAGS,
                                           .optional = true });
-    /* Root of the box may write some of it. */
+    /* The box's root could write some of it. */
     if (m->plan->profile == PROFILE_SYSTEM)
         add_mount(m, (struct plan_mount){
                          .source = FROM_ROOT, .path = "proc/sys", .target = "proc/sys", .flags = COVER_FLAGS });
@@ -322,23 +366,36 @@ static void plan_proc(struct maker *m)
     }
 }
 
-/* Whether something is to be mounted at or below /var/tmp. */
-static bool uses_var_tmp(const struct box_spec *spec)
+/* Programs that size themselves by their limits look for them there. A limit that the box does not have has no
+ * directory on v1, so its mount point stays empty. */
+static void plan_leaf(struct maker *m, const struct host_facts *facts)
 {
-    static const char place[] = "/var/tmp";
+    static const struct { const char *target; enum leaf_view view; } v1[] = {
+        { "sys/fs/cgroup/memory", LEAF_VIEW_MEMORY }, { "sys/fs/cgroup/pids", LEAF_VIEW_PIDS },
+        { "sys/fs/cgroup/cpu", LEAF_VIEW_CPU },
+    };
 
-    for (size_t i = 0; i < spec->n_mounts; i++) {
-        const char *target = spec->mount[i].target;
-        if (target && strncmp(target, place, sizeof place - 1) == 0
-            && (target[sizeof place - 1] == '/' || !target[sizeof place - 1]))
-            return true;
+    if (facts->leaf == LEAF_UNSEEN || m->plan->profile == PROFILE_STRICT || m->plan->no_proc)
+        return;
+    dir(m, "sys");
+    dir(m, "sys/fs");
+    dir(m, "sys/fs/cgroup");
+    if (facts->leaf == LEAF_V2) {
+        add_mount(m, (struct plan_mount){ .source = FROM_LEAF, .fd = LEAF_VIEW_V2, .target = "sys/fs/cgroup",
+                                          .flags = COVER_FLAGS, .optional = true });
+        return;
     }
-    return false;
+    for (size_t i = 0; i < sizeof v1 / sizeof *v1; i++) {
+        dir(m, v1[i].target);
+        add_mount(m, (struct plan_mount){ .source = FROM_LEAF, .fd = v1[i].view, .target = v1[i].target,
+                                          .flags = COVER_FLAGS, .optional = true });
+    }
+    link_to(m, "sys/fs/cgroup/cpu,cpuacct", "cpu");
 }
 
 static void plan_scratch(struct maker *m, const struct box_spec *spec)
 {
-    enum { SHM = 2, VAR_TMP };
+    enum { SHM = 2, SECRETS, VAR_TMP, PLACES };
     static const struct {
         const char *folder, *target, *path;
         mode_t      mode;
@@ -347,11 +404,12 @@ static void plan_scratch(struct maker *m, const struct box_spec *spec)
         { "tmp", "tmp", "/tmp", 01777, TREE_NOSUID | TREE_NODEV },
         { "home", "home/box", BOX_HOME, 0755, TREE_NOSUID | TREE_NODEV },
         { "shm", "dev/shm", "/dev/shm", 01777, TREE_NOSUID | TREE_NODEV | TREE_NOEXEC },
+        { PLAN_SECRETS, BOX_SECRETS + 1, BOX_SECRETS, 0700, TREE_NOSUID | TREE_NODEV | TREE_NOEXEC },
         { "var-tmp", "var/tmp", "/var/tmp", 01777, TREE_NOSUID | TREE_NODEV },
     };
     bool has_var = find_entry(m->plan, "var", 3, false);
-    /* Else a link to /tmp does, and saves a mount. */
-    bool has_var_tmp = !has_var && uses_var_tmp(spec);
+    /* Otherwise a link to /tmp is enough, and saves a mount. */
+    bool has_var_tmp = !has_var && spec_uses_var_tmp(spec);
 
     dir(m, "tmp");
     dir(m, "home");
@@ -360,32 +418,41 @@ static void plan_scratch(struct maker *m, const struct box_spec *spec)
         dir(m, "var");
     if (has_var_tmp)
         dir(m, "var/tmp");
-    for (size_t i = 0; i < (has_var_tmp ? VAR_TMP + 1 : VAR_TMP); i++) {
-        /* Shared memory is not a file that is to be kept. */
-        bool in_memory = m->plan->on_store && i == SHM;
+    dir(m, "run");
+    if (spec->has_secrets)
+        dir(m, places[SECRETS].target);
+    for (size_t i = 0; i < PLACES; i++) {
+        if ((i == SECRETS && !spec->has_secrets) || (i == VAR_TMP && !has_var_tmp))
+            continue;
+        /* Neither shared memory nor secrets must become a file on disk. */
+        bool in_memory = m->plan->on_store && (i == SHM || i == SECRETS);
         if (!in_memory)
             scratch_dir(m, places[i].folder, places[i].mode, OWNER_BOX_USER);
         add_mount(m, (struct plan_mount){ .source = in_memory ? FROM_MEMORY : FROM_SCRATCH, .path = places[i].folder,
                                           .target = places[i].target, .flags = places[i].flags });
         add_rule(m, places[i].path, LANDLOCK_WRITE);
     }
-    dir(m, "run");
     if (!has_var && !has_var_tmp)
         link_to(m, "var/tmp", "/tmp");
     if (!has_var)
         link_to(m, "var/run", "/run");
 }
 
-/* What programs and people call by a name that the root may lack: it is found last in PATH. A script and not a link,
- * because an interpreter finds its library by the path that it was started by. */
+/* Programs under common names that the root may lack: found last in PATH. A script and not a link, because an
+ * interpreter finds its library by the path that it was started by. */
 static void plan_programs(struct maker *m)
 {
     folders_above(m, BOX_BIN "/" + 1, false);
     program(m, BOX_BIN "/python" + 1, "#!/bin/sh\nexec python3 \"$@\"\n");
+    folders_above(m, BOX_FIRST "/" + 1, false);
+    program(m, BOX_FIRST "/uv" + 1, programs_installer);
+    link_to(m, BOX_FIRST "/npm" + 1, "uv");
+    link_to(m, BOX_FIRST "/npx" + 1, "uv");
+    folders_above(m, BOX_SITE "/" + 1, false);
+    file(m, BOX_SITE "/sitecustomize.py" + 1, programs_sitecustomize);
 }
 
-/* The folder of the scratch tmpfs that a path in the box lies in, and the rest of the path; NULL if it
- * lies elsewhere. */
+/* The scratch folder that contains a path of the box, and the rest of the path; NULL if none does. */
 static const char *scratch_part(const char *path, const char **ret_folder)
 {
     static const char *const prefixes[][2] = {
@@ -402,7 +469,7 @@ static const char *scratch_part(const char *path, const char **ret_folder)
     return NULL;
 }
 
-/* True if path lies in a tree that is not ours, where no mount point can be made: it must exist there. */
+/* True if path lies in a foreign tree, where no mount point can be made: it must exist there. */
 static bool lies_in_foreign_tree(const struct plan *p, const char *path)
 {
     for (size_t i = 0; i < p->n_mounts; i++) {
@@ -413,28 +480,29 @@ static bool lies_in_foreign_tree(const struct plan *p, const char *path)
     return false;
 }
 
-/* A tree that comes as a descriptor. */
+/* A tree given as a descriptor. */
 static void plan_foreign(struct maker *m, const struct mount_spec *mount)
 {
     const char *target = mount->target + 1, *folder, *rest;
-    bool is_layer = mount->kind == MOUNT_LAYER, writable = mount->writable && !is_layer;
+    bool is_volume = mount->kind == MOUNT_VOLUME, is_layer = mount->kind != MOUNT_HOST && !is_volume;
+    bool writable = mount->writable && !is_layer;
 
-    if (lies_in_foreign_tree(m->plan, target))
-        m->plan->needs_ids = true;
-    else if ((rest = scratch_part(target, &folder)) != NULL)
-        mount_point(m, keep(m, "%s/%s", folder, rest), mount->is_file, true);
-    else
-        mount_point(m, target, mount->is_file, false);
-    add_mount(m, (struct plan_mount){ .source = is_layer ? FROM_LAYER : FROM_CALLER, .fd = mount->fd,
-                                      .path = mount->source, .target = target, .recursive = true,
+    if (!lies_in_foreign_tree(m->plan, target)) {
+        if ((rest = scratch_part(target, &folder)) != NULL)
+            mount_point(m, keep(m, "%s/%s", folder, rest), mount->is_file, true);
+        else
+            mount_point(m, target, mount->is_file, false);
+    }
+    add_mount(m, (struct plan_mount){ .source = is_volume ? FROM_VOLUME : is_layer ? FROM_LAYER : FROM_CALLER,
+                                      .fd = mount->fd, .path = mount->source, .target = target, .recursive = true,
                                       .fills_gap = mount->fills_gap,
                                       .flags = TREE_NOSUID | TREE_NODEV | (writable ? 0 : TREE_READONLY) });
     if (writable)
         add_rule(m, mount->target, LANDLOCK_WRITE);
 }
 
-/* A device of the host's, beside those that every box has. A read-only mount would not keep anybody from writing to a
- * device; the permissions of a node of our own do. */
+/* A device of the host, beside those that every box has. A read-only mount would not prevent writes to a device; the
+ * permissions of our own node do. */
 static void plan_device(struct maker *m, const struct host_facts *facts, const struct mount_spec *mount)
 {
     const char *target = mount->target + 1;
@@ -455,7 +523,7 @@ static void plan_device(struct maker *m, const struct host_facts *facts, const s
                                       .flags = TREE_NOSUID | TREE_NOEXEC });
 }
 
-/* Root and place to write to are settled before: all that is mounted over them comes here, in the list's order. */
+/* The root and the writable place are settled before: all further mounts follow, in the list's order. */
 static void plan_mounts(struct maker *m, const struct box_spec *spec, const struct host_facts *facts)
 {
     for (size_t i = 0; i < spec->n_mounts; i++) {
@@ -463,6 +531,8 @@ static void plan_mounts(struct maker *m, const struct box_spec *spec, const stru
         switch (mount->kind) {
         case MOUNT_HOST:
         case MOUNT_LAYER:
+        case MOUNT_PACKAGES:
+        case MOUNT_VOLUME:
             plan_foreign(m, mount);
             break;
         case MOUNT_DEVICE:
@@ -495,10 +565,10 @@ int plan_make(const struct box_spec *spec, const struct host_facts *facts, struc
     p->on_store = store;
     p->store = store ? store->fd : -1;
     p->landlock_abi = facts->landlock_abi;
-    p->needs_ids = p->writable_root;
+    p->trust_bytes = 0;
     p->n_entries = p->n_mounts = p->n_rules = p->text_used = 0;
 
-    /* A copy: init blanks the arguments that it was started with. */
+    /* A copy: init overwrites its arguments. */
     p->hostname = keep(&m, "%s", spec->hostname ? spec->hostname : "box");
     add_rule(&m, "/", p->writable_root ? LANDLOCK_WRITE : LANDLOCK_READ);
     add_rule(&m, "/dev", LANDLOCK_DEVICE);
@@ -506,10 +576,17 @@ int plan_make(const struct box_spec *spec, const struct host_facts *facts, struc
     plan_trees(&m, facts);
     if (!root || !root->source)
         plan_etc(&m, spec, facts);
+    else {
+        plan_resolver(&m);
+        plan_accounts(&m, spec, facts);
+    }
     plan_proc(&m);
+    plan_leaf(&m, facts);
     plan_devices(&m, facts);
     plan_scratch(&m, spec);
     plan_programs(&m);
+    if (m.failed == 0)
+        m.failed = plan_add_trust(p, &spec->trust, e);
     plan_mounts(&m, spec, facts);
     return m.failed;
 }

@@ -44,9 +44,10 @@ static void print_mount(const struct plan *plan, const struct plan_mount *mount,
 {
     static const char *const sources[] = {
         [FROM_HOST] = "bind",       [FROM_DEVICE] = "bind",  [FROM_CALLER] = "bind",
-        [FROM_LAYER] = "layer",     [FROM_NODE] = "device",
+        [FROM_LAYER] = "layer",     [FROM_NODE] = "device",  [FROM_VOLUME] = "volume",
         [FROM_SCRATCH] = "scratch", [FROM_MEMORY] = "tmpfs", [FROM_ROOT] = "cover",
         [FROM_OVERLAY] = "overlay", [FROM_PROC] = "proc",    [FROM_DEVPTS] = "devpts",
+        [FROM_LEAF] = "cgroup",
     };
     const char *slash = mount->source == FROM_HOST ? (plan->root[1] ? "/" : "") : "";
 
@@ -76,6 +77,8 @@ void plan_print(const struct plan *plan, FILE *out)
         fprintf(out, " pids=%u", limits->pids);
     if (limits->cpu_milli)
         fprintf(out, " cpus=%u.%03u", limits->cpu_milli / 1000, limits->cpu_milli % 1000);
+    if (limits->cpu_request_milli)
+        fprintf(out, " request-cpus=%u.%03u", limits->cpu_request_milli / 1000, limits->cpu_request_milli % 1000);
     fputs("\ninit\n  write  user.max_user_namespaces=0\n  private propagation\n", out);
     for (size_t i = 0; i < plan->n_mounts; i++)
         print_mount(plan, &plan->mount[i], out);

@@ -19,8 +19,8 @@ void procfile_meminfo(uint64_t memory_bytes, char *text, size_t size)
         kib, kib, kib);
 }
 
-/* Asked from the processor itself: reading the host's /proc/cpuinfo takes the kernel longer than making the box. Each
- * question once: in a virtual machine it takes microseconds, because the hypervisor answers. */
+/* Read from the processor itself: reading the host's /proc/cpuinfo takes the kernel longer than making the box. Each
+ * leaf is read once: in a virtual machine it takes microseconds, because the hypervisor answers. */
 static void processor_name(char vendor[13], char model[49])
 {
     unsigned a, b, c, d;

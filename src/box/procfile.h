@@ -1,5 +1,5 @@
-/* What /proc/meminfo and /proc/cpuinfo say inside a box: its own limits, so that programs that size themselves by them
- * do it well. */
+/* /proc/meminfo and /proc/cpuinfo inside a box show its own limits, so that programs that size themselves by them
+ * fit. */
 #ifndef CARREL_BOX_PROCFILE_H
 #define CARREL_BOX_PROCFILE_H
 

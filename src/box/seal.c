@@ -1,6 +1,6 @@
-/* The sealing of a payload, from full rights in the box's namespaces down to what the command has. Both ways into a box
- * use it: the keeper's own child before exec (payload.c), and a child that a zygote forked (guest/zygote), where it is
- * linked into a foreign program. So there is nothing in here but system calls on what the arguments say. */
+/* The sealing of a payload, from full rights in the box's namespaces down to the command's. Both ways into a box use
+ * it: the keeper's own child before exec (payload.c), and a child that a zygote forked (guest/zygote), where it is
+ * linked into a foreign program. So it only makes system calls that depend on its arguments. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +36,7 @@ int payload_keep_only(const int *keep, size_t n, struct err *e)
     }
 }
 
-/* Init serves the calls that the filter leaves to a listener. */
+/* Init serves the calls that the filter sends to the listener. */
 static int filter_with_listener(const struct policy_filter *filter, int door)
 {
     int listener = -1, r = rights_filter_listening(filter->code, filter->length, &listener);
@@ -63,7 +63,7 @@ int payload_give_up_rights(const struct engine_box *box, const struct policy_fil
         return err_at(e, -r, STEP_RIGHTS, 0, "session keyring");
     if ((r = rights_no_new_privileges()) < 0)
         return err_at(e, -r, STEP_RIGHTS, 0, "no_new_privs");
-    /* Changing ids cleared both. */
+    /* The change of ids cleared both. */
     if ((r = rights_hide()) < 0 || (r = rights_die_with(box->keeper)) < 0)
         return err_at(e, -r, STEP_RIGHTS, 0, "hiding");
     r = door >= 0 ? filter_with_listener(filter, door) : rights_filter_calls(filter->code, filter->length);
@@ -101,7 +101,7 @@ static int open_terminal(int link, const struct command_spec *command, int stdio
         return err_at(e, errno, STEP_STDIO, 0, "terminal");
     if (ioctl(side, TIOCSCTTY, 0) < 0)
         return err_at(e, errno, STEP_STDIO, 0, "controlling terminal");
-    /* Before the command begins, or it would first see a terminal without a size. */
+    /* Before the command begins, which would otherwise first see a terminal without a size. */
     struct winsize size = { .ws_row = command->rows, .ws_col = command->columns };
     if (size.ws_row && ioctl(master, TIOCSWINSZ, &size) < 0)
         return err_at(e, errno, STEP_STDIO, 0, "size of the terminal");
@@ -123,8 +123,8 @@ static int place_stdio(int link, const int stdio[3], struct err *e)
     for (int i = 0; i < 3; i++)
         if (dup2(stdio[i] >= 0 ? stdio[i] : null, i) < 0)
             return err_at(e, errno, STEP_STDIO, (size_t)i, "stdio");
-    /* Closed, not marked: nothing of the keeper's is left, even if exec fails. The link reports that, and goes with
-     * exec. */
+    /* Closed, not marked: none of the keeper's descriptors is left, even if exec fails. The link reports that, and
+     * closes on exec. */
     null = -1;
     if ((link > 3 && syscall(SYS_close_range, 3, link - 1, 0) < 0) || syscall(SYS_close_range, link + 1, ~0u, 0) < 0)
         return err_at(e, errno, STEP_STDIO, 3, "closing descriptors");
@@ -138,7 +138,7 @@ int payload_receive(int link, struct command_spec *command, int stdio[3], struct
 
     int r = link_receive(link, &order, sizeof order, fds, ORDER_FDS, true);
     if (r == -EPIPE)
-        _exit(0);       /* the box ends without ever having had a command */
+        _exit(0);       /* the box ends before it got a command */
     if (r < 0 || order.kind != ORDER_START || fds[0] < 0)
         return err_at(e, r < 0 ? -r : EPROTO, STEP_PROTOCOL, 0, "order to start");
     for (int i = 0, next = 1; i < 3; i++)
@@ -147,12 +147,46 @@ int payload_receive(int link, struct command_spec *command, int stdio[3], struct
     return r < 0 ? err_at(e, -r, STEP_PROTOCOL, 0, "command") : 0;
 }
 
+/* Written beside its place and renamed, so that a process that reads the file of an earlier value gets all of it. The
+ * folder is a mount of the box's own, in memory, and its user's alone. */
+static int write_secret(int folder, const struct command_file *file)
+{
+    char temporary[32];
+
+    snprintf(temporary, sizeof temporary, ".new-%d", (int)getpid());
+    FD fd = openat(folder, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0400);
+    if (fd < 0)
+        return -errno;
+    int r = fchmod(fd, 0400) < 0 ? -errno : fd_write_all(fd, file->bytes, file->size);
+    if (r == 0 && renameat(folder, temporary, folder, file->name) < 0)
+        r = -errno;
+    if (r < 0)
+        (void)unlinkat(folder, temporary, 0);
+    return r;
+}
+
+static int write_secrets(const struct command_spec *command, struct err *e)
+{
+    FD folder = command->n_files ? open(BOX_SECRETS, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+
+    if (command->n_files && folder < 0)
+        return err_at(e, errno, STEP_SECRET, 0, BOX_SECRETS);
+    for (size_t i = 0; i < command->n_files; i++) {
+        int r = write_secret(folder, &command->files[i]);
+        if (r < 0)
+            return err_set(e, -r, STEP_SECRET, "%s/%s", BOX_SECRETS, command->files[i].name);
+    }
+    return 0;
+}
+
 int payload_settle(const struct engine_box *box, int link, const struct command_spec *command, int stdio[3],
                    struct err *e)
 {
     const char *workdir = command->workdir ? command->workdir : BOX_HOME;
     int r = payload_seal_files(box, e);
 
+    if (r == 0)
+        r = write_secrets(command, e);
     if (r == 0 && command->terminal)
         r = open_terminal(link, command, stdio, e);
     if (r == 0 && chdir(workdir) < 0)
@@ -167,7 +201,7 @@ void payload_reset_signals(void)
 {
     sigset_t none;
 
-    /* The raw call: a libc keeps some numbers to itself. All zero is the default action. */
+    /* The raw call: a libc reserves some signal numbers. All zero is the default action. */
     static const struct {
         unsigned long handler, flags, restorer, mask;
     } by_default;

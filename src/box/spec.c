@@ -14,3 +14,16 @@ const char *spec_root(const struct box_spec *spec)
 
     return root ? root->source : NULL;
 }
+
+bool spec_uses_var_tmp(const struct box_spec *spec)
+{
+    static const char place[] = "/var/tmp";
+
+    for (size_t i = 0; i < spec->n_mounts; i++) {
+        const char *target = spec->mount[i].target;
+        if (target && strncmp(target, place, sizeof place - 1) == 0
+            && (target[sizeof place - 1] == '/' || !target[sizeof place - 1]))
+            return true;
+    }
+    return false;
+}

@@ -1,11 +1,11 @@
-/* The directory of stores, whatever is in the files.
+/* The directory of stores, independent of the file format.
  *
  *   N.new   being made; removed at the keeper's start and when the job has failed
  *   N.img   a store
  *
- * The keeper makes the file, in its final size but sparse, before it asks a child to fill it: so the next one that asks
- * for room sees what was promised. The child does what takes long (mkfs, replaying a journal, waiting for an unmount)
- * and hands the mounted tree back. If it is killed at any moment nothing is left but N.new. */
+ * The keeper makes the file, in its final size but sparse, before a child fills it: so the next request for room sees
+ * what is reserved. The child does the slow work (mkfs, replaying a journal, waiting for an unmount) and passes the
+ * mounted tree back. If it is killed at any moment only N.new is left. */
 #define _GNU_SOURCE
 #include "box/store.h"
 
@@ -25,38 +25,38 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/parse.h"
 #include "base/title.h"
 #include "box/init.h"
 #include "box/payload.h"
+#include "box/store_private.h"
 #include "sys/rights.h"
 
 enum {
-    NAME_SIZE = 32,
     BLOCK_BYTES = 4096,
-    ROOM_BYTES = 64 << 20,      /* that the host keeps for itself */
-    START_PATIENCE_MS = 10000,  /* for the last keeper's processes to be gone */
-    LOCK_PATIENCE_MS = 60000,   /* for the last box's data to be on the disk */
+    ROOM_BYTES = 64 << 20,      /* reserved for the host */
+    START_PATIENCE_MS = 10000,  /* for the last keeper's processes to end */
     POLL_MS = 5,
 };
 
-static void name_of(uint64_t number, const char *kind, char name[NAME_SIZE])
+void store_name_of(uint64_t number, const char *kind, char name[STORE_NAME_SIZE])
 {
-    snprintf(name, NAME_SIZE, "%" PRIu64 ".%s", number, kind);
+    snprintf(name, STORE_NAME_SIZE, "%" PRIu64 ".%s", number, kind);
 }
 
-/* False if it is no name of ours. */
-static bool number_of(const char *name, const char *kind, uint64_t *ret)
+/* False if the name is not one of ours. */
+bool store_number_of(const char *name, const char *kind, uint64_t *ret)
 {
-    char *end, again[NAME_SIZE];
+    char *end, again[STORE_NAME_SIZE];
 
     errno = 0;
     *ret = strtoull(name, &end, 10);
-    name_of(*ret, kind, again);
+    store_name_of(*ret, kind, again);
     return errno == 0 && strcmp(name, again) == 0;
 }
 
-/* A lock that the kernel drops with its last holder cannot be waited for with a deadline in any other way. */
-static int lock_patiently(int fd, uint64_t patience_ms)
+/* No other way waits with a deadline for a lock that the kernel drops with its last holder. */
+int store_lock_patiently(int fd, uint64_t patience_ms)
 {
     uint64_t end = clock_monotonic_us() + patience_ms * 1000;
     const struct timespec pause = { .tv_nsec = POLL_MS * 1000000L };
@@ -73,8 +73,7 @@ static int lock_patiently(int fd, uint64_t patience_ms)
 
 /* ---- the directory ---- */
 
-/* Calls for every name of this kind. */
-static int each(int dir, const char *kind, void (*call)(int dir, const char *name, uint64_t number, void *arg),
+int store_each(int dir, const char *kind, void (*call)(int dir, const char *name, uint64_t number, void *arg),
                 void *arg)
 {
     FD copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -85,20 +84,20 @@ static int each(int dir, const char *kind, void (*call)(int dir, const char *nam
         return -errno;
     copy = -1;
     for (struct dirent *d; (d = readdir(list));)
-        if (number_of(d->d_name, kind, &number))
+        if (store_number_of(d->d_name, kind, &number))
             call(dir, d->d_name, number, arg);
     closedir(list);
     return 0;
 }
 
-static void remove_one(int dir, const char *name, uint64_t number, void *arg)
+void store_remove_one(int dir, const char *name, uint64_t number, void *arg)
 {
     (void)number;
     (void)arg;
     (void)unlinkat(dir, name, 0);
 }
 
-static int open_directory(const char *path, int *ret, struct err *e)
+int store_open_directory(const char *path, int *ret, struct err *e)
 {
     struct stat status;
 
@@ -111,7 +110,7 @@ static int open_directory(const char *path, int *ret, struct err *e)
         return err_set(e, EPERM, STEP_HOST,
                        "the store directory %s must belong to root and be closed to others: chown root, chmod 700",
                        path);
-    int r = lock_patiently(dir, START_PATIENCE_MS);
+    int r = store_lock_patiently(dir, START_PATIENCE_MS);
     if (r < 0)
         return err_set(e, -r, STEP_HOST, "the store directory %s is used by another keeper", path);
     *ret = TAKE_FD(dir);
@@ -120,7 +119,7 @@ static int open_directory(const char *path, int *ret, struct err *e)
 
 int stores_open(const char *path, bool rootless, struct stores *ret, struct err *e)
 {
-    *ret = (struct stores){ .dir = -1 };
+    *ret = (struct stores){ .dir = -1, .beside = -1 };
     if (!path || rootless) {
         (void)err_set(&ret->why, ENOTSUP, STEP_USAGE,
                       rootless ? "a box's files can be kept on disk only by a server that root has started: an "
@@ -128,10 +127,10 @@ int stores_open(const char *path, bool rootless, struct stores *ret, struct err 
                                : "this keeper has no store directory (--stores)");
         return 0;
     }
-    int r = open_directory(path, &ret->dir, e);
+    int r = store_open_directory(path, &ret->dir, e);
     if (r < 0)
         return r;
-    if (each(ret->dir, "new", remove_one, NULL) < 0)
+    if (store_each(ret->dir, "new", store_remove_one, NULL) < 0)
         return err_set(e, errno, STEP_HOST, "reading the store directory %s", path);
     if (store_image.probe(&ret->why) == 0)
         ret->driver = &store_image;
@@ -161,18 +160,18 @@ static void list_one(int dir, const char *name, uint64_t number, void *arg)
 void stores_each(const struct stores *stores, void (*call)(uint64_t number, uint64_t used_bytes, void *arg), void *arg)
 {
     if (stores->driver)
-        (void)each(stores->dir, "img", list_one, &(struct store_listing){ call, arg });
+        (void)!store_each(stores->dir, "img", list_one, &(struct store_listing){ call, arg });
 }
 
 int store_remove(const struct stores *stores, uint64_t number, struct err *e)
 {
-    char name[NAME_SIZE];
+    char name[STORE_NAME_SIZE];
 
     if (!stores->driver) {
         *e = stores->why;
         return -e->code;
     }
-    name_of(number, "img", name);
+    store_name_of(number, "img", name);
     if (unlinkat(stores->dir, name, 0) < 0 && errno != ENOENT)
         return err_set(e, errno, STEP_HOST, "removing the store %" PRIu64, number);
     return 0;
@@ -192,37 +191,38 @@ static void add_promise(int dir, const char *name, uint64_t number, void *arg)
     *promised += size > used ? size - used : 0;
 }
 
-/* A size is promised only if the disk could hold it even when all other stores are filled up. */
-static int check_room(int dir, uint64_t bytes, struct err *e)
+int store_check_room(int dir, int beside, uint64_t bytes, const char *whose, struct err *e)
 {
+    const int dirs[] = { dir, beside };
     struct statvfs disk;
     uint64_t promised = ROOM_BYTES;
     int r = fstatvfs(dir, &disk) < 0 ? -errno : 0;
 
-    if (r == 0)
-        r = each(dir, "img", add_promise, &promised);
-    if (r == 0)
-        r = each(dir, "new", add_promise, &promised);
+    for (size_t i = 0; i < 2 && r == 0; i++) {
+        if (dirs[i] < 0)
+            continue;
+        r = store_each(dirs[i], "img", add_promise, &promised);
+        if (r == 0)
+            r = store_each(dirs[i], "new", add_promise, &promised);
+    }
     if (r < 0)
         return err_at(e, -r, STEP_HOST, 0, "the room in the store directory");
     uint64_t room = (uint64_t)disk.f_bavail * disk.f_frsize;
     room = room > promised ? room - promised : 0;
     if (bytes <= room)
         return 0;
+    room -= room % (1 << 20);
     return err_set(e, ENOSPC, STEP_USAGE,
-                   "this host's disk cannot hold %" PRIu64 " bytes for the box: %" PRIu64
-                   " are free and promised to nobody",
-                   bytes, room);
+                   "this host's disk cannot hold %s for the %s: %s are free and not reserved",
+                   parse_show_size(bytes).text, whose, parse_show_size(room).text);
 }
 
-static int make_file(int dir, uint64_t number, uint64_t bytes, struct err *e)
+int store_make_file(int dir, uint64_t number, uint64_t bytes, struct err *e)
 {
-    char name[NAME_SIZE];
-    int r = check_room(dir, bytes, e);
+    char name[STORE_NAME_SIZE];
+    int r;
 
-    if (r < 0)
-        return r;
-    name_of(number, "new", name);
+    store_name_of(number, "new", name);
     (void)unlinkat(dir, name, 0);
     FD file = openat(dir, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (file < 0)
@@ -239,22 +239,23 @@ static int make_file(int dir, uint64_t number, uint64_t bytes, struct err *e)
 static int prepare(const struct stores *stores, uint64_t number, bool fresh, uint64_t bytes, int *ret_tree,
                    struct err *e)
 {
-    char from[NAME_SIZE], name[NAME_SIZE];
+    char from[STORE_NAME_SIZE], name[STORE_NAME_SIZE];
+    uint32_t device;
 
-    name_of(number, "new", from);
-    name_of(number, "img", name);
+    store_name_of(number, "new", from);
+    store_name_of(number, "img", name);
     FD file = openat(stores->dir, fresh ? from : name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (file < 0)
         return err_at(e, errno, STEP_HOST, 0, "opening the store");
-    int r = lock_patiently(file, LOCK_PATIENCE_MS);
+    int r = store_lock_patiently(file, STORE_PATIENCE_MS);
     if (r < 0)
         return err_at(e, -r, STEP_HOST, 0, "the box's files are still in use");
-    r = fresh ? stores->driver->format(file, bytes, e) : stores->driver->mend(file, e);
+    r = fresh ? stores->driver->format(file, bytes, false, e) : stores->driver->mend(file, e);
     if (r < 0)
         return r;
     if (fresh && renameat(stores->dir, from, stores->dir, name) < 0)
         return err_at(e, errno, STEP_HOST, 0, "naming the store");
-    return stores->driver->attach(file, ret_tree, e);
+    return stores->driver->attach(file, ret_tree, &device, e);
 }
 
 static _Noreturn void job_run(const struct stores *stores, int keeper, int link, uint64_t number, bool fresh,
@@ -268,7 +269,7 @@ static _Noreturn void job_run(const struct stores *stores, int keeper, int link,
     int r = rights_die_with(keeper);
     if (r < 0)
         _exit(1);
-    /* Nothing of a box may be held here, or its end would have to wait for ours. */
+    /* It must hold nothing of a box, or the box's end would wait for ours. */
     r = payload_keep_only((int[]){ link, stores->dir, keeper }, 3, &note.err);
     if (r == 0)
         r = prepare(stores, number, fresh, bytes, &tree, &note.err);
@@ -280,7 +281,7 @@ static _Noreturn void job_run(const struct stores *stores, int keeper, int link,
 int store_prepare(const struct stores *stores, int keeper, uint64_t number, uint64_t bytes, struct store_job *ret,
                   struct err *e)
 {
-    char name[NAME_SIZE];
+    char name[STORE_NAME_SIZE];
     struct stat status;
     int pair[2];
 
@@ -292,7 +293,7 @@ int store_prepare(const struct stores *stores, int keeper, uint64_t number, uint
     if (bytes < STORE_LEAST_BYTES || bytes > INT64_MAX)
         return err_set(e, EINVAL, STEP_USAGE, "a box whose files are on disk needs a disk limit of %d bytes or more",
                        STORE_LEAST_BYTES);
-    name_of(number, "img", name);
+    store_name_of(number, "img", name);
     bool fresh = fstatat(stores->dir, name, &status, AT_SYMLINK_NOFOLLOW) < 0;
     if (fresh && errno != ENOENT)
         return err_at(e, errno, STEP_HOST, 0, "the store");
@@ -300,7 +301,9 @@ int store_prepare(const struct stores *stores, int keeper, uint64_t number, uint
         return err_set(e, EINVAL, STEP_USAGE,
                        "the box's files were made with a disk limit of %" PRIu64 " bytes, which cannot change",
                        (uint64_t)status.st_size);
-    int r = fresh ? make_file(stores->dir, number, bytes, e) : 0;
+    int r = fresh ? store_check_room(stores->dir, stores->beside, bytes, "box", e) : 0;
+    if (r == 0 && fresh)
+        r = store_make_file(stores->dir, number, bytes, e);
     if (r < 0)
         return r;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
@@ -319,7 +322,7 @@ int store_prepare(const struct stores *stores, int keeper, uint64_t number, uint
             ret->link = fd_close(ret->link);
     }
     if (r < 0 && fresh) {
-        name_of(number, "new", name);
+        store_name_of(number, "new", name);
         (void)unlinkat(stores->dir, name, 0);
     }
     return r;
@@ -327,13 +330,13 @@ int store_prepare(const struct stores *stores, int keeper, uint64_t number, uint
 
 int store_ready(const struct stores *stores, struct store_job *job, int *ret_tree, struct err *e)
 {
-    char name[NAME_SIZE];
+    char name[STORE_NAME_SIZE];
     struct note note;
     FD tree = -1;
     int r = link_receive(job->link, &note, sizeof note, &tree, 1, false);
 
     job->link = fd_close(job->link);
-    name_of(job->number, "new", name);
+    store_name_of(job->number, "new", name);
     (void)unlinkat(stores->dir, name, 0);
     if (r == 1 && note.kind == NOTE_READY && tree >= 0) {
         *ret_tree = TAKE_FD(tree);

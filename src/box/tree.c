@@ -1,9 +1,10 @@
-/* Detached trees, made in the keeper's mount namespace (open_tree cannot clone from another) and inherited by init as
- * descriptors.
+/* Detached trees, made in the keeper's mount namespace (open_tree cannot clone from another). A family's init inherits
+ * them; a plain box's is born before they are made, so that the first payload can make the network meanwhile, and
+ * receives them over its link.
  *
- * The root is filled while it is detached, by the keeper and under the keeper's own user, whom the box does not know.
- * So in the box nobody owns any part of it, and real device nodes can be made on it, where mounting the host's one by
- * one would cost more than the rest of the root. */
+ * The keeper fills the root while it is detached, under the keeper's own user, which the box does not know. So no user
+ * of the box owns any part of it, and real device nodes can be made on it, where mounting the host's one by one would
+ * cost more than the rest of the root. */
 #define _GNU_SOURCE
 #include "box/tree.h"
 
@@ -15,6 +16,9 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/fdpass.h"
+#include "box/leafview.h"
+#include "box/payload.h"
 #include "sys/mountfd.h"
 
 enum {
@@ -22,7 +26,8 @@ enum {
     ROOT_INODES = 4096,
     ROOT_BYTES = 1 << 20,
     ROOT_WRITABLE_MAX = 64 << 20,
-    SCRATCH_DEFAULT = 64 << 20
+    SCRATCH_DEFAULT = 64 << 20,
+    SECRETS_BYTES = 8 << 20     /* all files that a command may have, old and new */
 };
 enum { STORE_NOBODY = 65536 };       /* on the disk of a store: beyond every box's ids */
 
@@ -31,7 +36,7 @@ static int make_file(int dir, const struct plan_entry *entry)
     FD fd = openat(dir, entry->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, entry->mode);
     if (fd < 0)
         return -errno;
-    size_t size = strlen(entry->text);
+    size_t size = entry->size ? entry->size : strlen(entry->text);
     return size ? fd_write_all(fd, entry->text, size) : 0;
 }
 
@@ -51,7 +56,7 @@ static int make_entry(int dir, const struct plan_entry *entry)
     return -EINVAL;
 }
 
-/* The folder that an entry is made in, without following a link: one would lead to the host's own files. */
+/* Opens the parent folder of an entry, without following a link: one would lead to the host's own files. */
 static int open_above(int tree, const char *path, const char *slash)
 {
     char above[256];
@@ -61,8 +66,8 @@ static int open_above(int tree, const char *path, const char *slash)
     return mountfd_open_plain(tree, above);
 }
 
-/* On a store that had a box before, the guest may have put anything where a mount point is to be: nothing is followed,
- * and what is there stays as it is. */
+/* On a store that had a box before, the guest may have put anything at the place of a mount point: no link is followed,
+ * and existing files stay as they are. */
 static int make_on_store(const struct plan *plan, int store, const struct plan_entry *entry)
 {
     const char *slash = strrchr(entry->path, '/'), *name = slash ? slash + 1 : entry->path;
@@ -82,10 +87,12 @@ static int make_on_store(const struct plan *plan, int store, const struct plan_e
         return r;
     if (entry->kind == PLAN_DIR)
         return S_ISDIR(status.st_mode) ? 0 : -ENOTDIR;
+    if (entry->text && entry->text[0])      /* no mount point: the box may have changed or removed it */
+        return 0;
     return S_ISREG(status.st_mode) ? 0 : -EEXIST;
 }
 
-/* The folder of the entry before, which most entries have in common with the next. */
+/* The parent folder of the last entry, which the next entry often shares. */
 struct above {
     int         tree, dir;
     const char *path;
@@ -162,7 +169,7 @@ static int make_tmpfs(uint64_t bytes, uint64_t inodes, const char *mode, unsigne
     return mountfd_new("tmpfs", options, flags, ret);
 }
 
-/* What the disk calls the caller's id, the box sees as its own user's; everybody else's files belong to nobody. */
+/* The caller's id on the disk becomes the box's user; other users' files have no owner in the box. */
 static int map_caller(const struct box_host *host, const struct plan *plan, const struct ids *ids, int tree)
 {
     char uid_map[64], gid_map[64];
@@ -182,8 +189,8 @@ static int map_whole(const struct box_host *host, const struct ids *ids, int tre
     return users < 0 ? users : mountfd_map_ids(tree, users);
 }
 
-/* A rootless keeper lives in a mount namespace of its own and can clone nothing from a descriptor of the caller's: the
- * same place is opened here, with the same user's rights, and must be the same file. */
+/* A rootless keeper lives in a mount namespace of its own and cannot clone from a descriptor of the caller's: the same
+ * path is opened here, with the same user's rights, and must be the same file. */
 static int reopen(int fd)
 {
     char name[40], path[4096];
@@ -225,12 +232,28 @@ static int clone_given(const struct box_host *host, const struct plan *plan, con
     return 0;
 }
 
-/* Half of the memory, as the kernel does for a host. */
-static int make_shared_memory(const struct plan *plan, const struct ids *ids, bool keep_own, int *ret)
+/* The disk has the box's own ids, as a store has. */
+static int take_volume(const struct box_host *host, const struct ids *ids, const struct plan_mount *mount, int *ret)
 {
-    uint64_t bytes = plan->limits.memory_bytes ? plan->limits.memory_bytes / 2 : SCRATCH_DEFAULT;
+    FD tree = fcntl(mount->fd, F_DUPFD_CLOEXEC, 3);
+    int r = tree < 0 ? -errno : mountfd_restrict(tree, false, mount->flags);
+
+    if (r == 0)
+        r = map_whole(host, ids, tree);
+    if (r == 0)
+        *ret = TAKE_FD(tree);
+    return r;
+}
+
+/* Shared memory has half of the memory, as the kernel does for a host. */
+static int make_memory(const struct plan *plan, const char *path, const struct ids *ids, bool keep_own, int *ret)
+{
+    bool of_secrets = strcmp(path, PLAN_SECRETS) == 0;
+    uint64_t half = plan->limits.memory_bytes ? plan->limits.memory_bytes / 2 : SCRATCH_DEFAULT;
+    uint64_t bytes = of_secrets ? SECRETS_BYTES : half;
     FD tree = -1;
-    int r = make_tmpfs(bytes, inodes_for(bytes), "1777", TREE_NOSUID | TREE_NODEV | TREE_NOEXEC, &tree);
+    int r = make_tmpfs(bytes, inodes_for(bytes), of_secrets ? "0700" : "1777", TREE_NOSUID | TREE_NODEV | TREE_NOEXEC,
+                       &tree);
 
     if (r == 0 && fchownat(tree, "", ids_outside(ids, plan->uid, keep_own), ids_outside(ids, plan->gid, keep_own),
                            AT_EMPTY_PATH) < 0)
@@ -265,7 +288,9 @@ static int clone_all(const struct box_host *host, const struct plan *plan, const
                 return err_set(e, EINVAL, STEP_USAGE, "/%s cannot be made writable: its file system does not map ids",
                                mount->path);
         } else if (mount->source == FROM_MEMORY) {
-            r = make_shared_memory(plan, ids, keep_own, &trees->mount[i]);
+            r = make_memory(plan, mount->path, ids, keep_own, &trees->mount[i]);
+        } else if (mount->source == FROM_VOLUME) {
+            r = take_volume(host, ids, mount, &trees->mount[i]);
         } else if (mount->source == FROM_CALLER || mount->source == FROM_LAYER
                    || mount->source == FROM_NODE) {
             r = clone_given(host, plan, ids, keep_own, mount, &trees->mount[i], e);
@@ -273,7 +298,7 @@ static int clone_all(const struct box_host *host, const struct plan *plan, const
                 return r;
         }
         if (r == -ENOENT && mount->optional)
-            r = 0;      /* it has gone since it was looked for */
+            r = 0;      /* it was removed since it was found */
         if (r < 0)
             return err_at(e, -r, STEP_TREE, i, mount->path);
     }
@@ -286,13 +311,15 @@ int trees_make(const struct box_host *host, const struct plan *plan, const struc
     uint64_t disk = plan->limits.disk_bytes ? plan->limits.disk_bytes : SCRATCH_DEFAULT;
     uint64_t root = ROOT_BYTES;
 
-    /* A writable root takes its part of what the box may write. */
+    /* A writable root takes its part of the disk limit. */
     if (plan->writable_root && plan->store >= 0) {
-        root = ROOT_WRITABLE_MAX;       /* which is memory, and counted as such */
+        root = ROOT_WRITABLE_MAX;       /* it is memory, and counted as such */
     } else if (plan->writable_root) {
         root = disk / 4 < ROOT_WRITABLE_MAX ? disk / 4 : ROOT_WRITABLE_MAX;
         disk -= root;
     }
+
+    root += plan->trust_bytes;
 
     ret->root = ret->scratch = -1;
     for (size_t i = 0; i < plan->n_mounts; i++)
@@ -312,11 +339,15 @@ int trees_make(const struct box_host *host, const struct plan *plan, const struc
     }
     if (r == 0)
         r = fill(plan, ids, keep_own, ret, e);
-    /* The disk knows the box's own ids, so that the next box can have another range of the host's. */
+    /* The disk has the box's own ids, so that the next box can have another range of the host's. */
     if (r == 0 && plan->store >= 0 && (r = map_whole(host, ids, ret->scratch)) < 0)
         r = err_at(e, -r, STEP_ROOT, 0, "mapping the ids of the box's files");
     if (r == 0)
         r = clone_all(host, plan, ids, keep_own, ret, e);
+    struct stat status = { 0 };
+    if (r == 0 && fstat(ret->root, &status) < 0)
+        r = err_at(e, errno, STEP_ROOT, 0, "/");
+    ret->device = status.st_dev;
     if (r < 0)
         trees_close(ret, plan->n_mounts);
     return r;
@@ -328,4 +359,71 @@ void trees_close(struct trees *trees, size_t n)
     trees->scratch = fd_close(trees->scratch);
     for (size_t i = 0; i < n; i++)
         trees->mount[i] = fd_close(trees->mount[i]);
+}
+
+/* Where the descriptors beside it belong. */
+struct trees_part {
+    uint32_t n, is_last;
+    dev_t    device;
+    uint32_t place[FDPASS_MAX];         /* a mount's number, or one of these: */
+};
+enum { PLACE_ROOT = PLAN_MOUNTS, PLACE_SCRATCH };
+
+static int send_part(int link, struct trees_part *part, const int *fds, bool is_last, struct err *e)
+{
+    part->is_last = is_last;
+    int r = link_send(link, part, sizeof *part, fds, part->n);
+    part->n = 0;
+    return r < 0 ? err_at(e, -r, STEP_ROOT, 0, "handing over the box's files") : 0;
+}
+
+static int send_all(const struct trees *trees, size_t n, int link, struct err *e)
+{
+    struct trees_part part = { .n = 2, .device = trees->device, .place = { PLACE_ROOT, PLACE_SCRATCH } };
+    int fds[FDPASS_MAX] = { trees->root, trees->scratch }, r = 0;
+
+    for (size_t i = 0; i < n && r == 0; i++) {
+        if (trees->mount[i] < 0)
+            continue;
+        if (part.n == FDPASS_MAX)
+            r = send_part(link, &part, fds, false, e);
+        part.place[part.n] = (uint32_t)i;
+        fds[part.n++] = trees->mount[i];
+    }
+    return r < 0 ? r : send_part(link, &part, fds, true, e);
+}
+
+int trees_give(const struct box_host *host, const struct plan *plan, struct engine_box *box, struct err *e)
+{
+    struct trees trees;
+    int r = trees_make(host, plan, &box->ids, box->keep_own, &trees, e);
+
+    if (r < 0)
+        return r;
+    box->root_device = trees.device;
+    leafview_add(plan, &box->leaf, &trees);
+    r = send_all(&trees, plan->n_mounts, box->link, e);
+    box->scratch = TAKE_FD(trees.scratch);
+    trees_close(&trees, plan->n_mounts);
+    return r;
+}
+
+int trees_receive(int link, size_t n, struct trees *ret, struct err *e)
+{
+    struct trees_part part = { .n = 0 };
+
+    ret->root = ret->scratch = -1;
+    for (size_t i = 0; i < n; i++)
+        ret->mount[i] = -1;
+    do {
+        int fds[FDPASS_MAX];
+        int r = link_receive(link, &part, sizeof part, fds, FDPASS_MAX, true);
+        if (r < 0)
+            return err_at(e, -r, STEP_WAIT, 0, "the box's files");
+        for (size_t i = 0; i < part.n; i++)
+            *(part.place[i] == PLACE_ROOT      ? &ret->root
+              : part.place[i] == PLACE_SCRATCH ? &ret->scratch : &ret->mount[part.place[i]]) = fds[i];
+    } while (!part.is_last);
+    ret->device = part.device;
+    return 0;
 }

@@ -21,37 +21,41 @@
 #include "proto/defaults.h"
 #include "proto/egress.h"
 
-enum { THE_BOX = 1, CONNECTIONS_MOST = 1024 };
+enum { CONNECTIONS_MOST = 1024 };
 
+/* Its environment is empty: the caller's may hold keys. */
 static _Noreturn void become_egress(int link, pid_t parent)
 {
     char path[4200], fd[16], id[16];
     char *root[] = { "carrel-egress", "--link-fd", fd, "--uid", id, "--gid", id, NULL };
     char *user[] = { "carrel-egress", "--link-fd", fd, NULL };
+    char *none[] = { NULL };
 
     snprintf(fd, sizeof fd, "%d", link);
     snprintf(id, sizeof id, "%d", EGRESS_ID);
-    /* A Ctrl-C is for the command. */
+    /* Ctrl-C must only reach the command. */
     (void)setpgid(0, 0);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != parent || fcntl(link, F_SETFD, 0) < 0)
         _exit(125);
     for (int i = 0; i < 2; i++)
         if (cli_program_path("carrel-egress", i, path, sizeof path))
-            execv(path, geteuid() == 0 ? root : user);
+            execve(path, geteuid() == 0 ? root : user, none);
     _exit(127);
 }
 
-static int send_policy(int link, const struct net_policy *policy)
+static int send_policy(int link, const struct net_policy *policy, const struct net_bounds *bounds)
 {
     static struct egress_policy frame;
 
-    frame = (struct egress_policy){ .head = { .type = EGRESS_POLICY, .box = THE_BOX },
-                                    .connections = CONNECTIONS_MOST, .policy = *policy };
+    frame = (struct egress_policy){ .head = { .type = EGRESS_POLICY, .box = RUN_EGRESS_BOX },
+                                    .connections = bounds->connections ? bounds->connections : CONNECTIONS_MOST,
+                                    .bytes_per_second = bounds->bytes_per_second, .policy = *policy };
     ssize_t n = fdpass_send(link, &frame, egress_policy_size(&frame), NULL, 0, 0);
     return n < 0 ? (int)n : 0;
 }
 
-int run_egress_open(struct run_egress *egress, const struct net_policy *policy, struct err *e)
+int run_egress_open(struct run_egress *egress, const struct net_policy *policy, const struct net_bounds *bounds,
+                    struct err *e)
 {
     int pair[2];
 
@@ -72,14 +76,14 @@ int run_egress_open(struct run_egress *egress, const struct net_policy *policy, 
         become_egress(theirs, self);
     }
     egress->link = TAKE_FD(ours);
-    int r = send_policy(egress->link, policy);
+    int r = send_policy(egress->link, policy, bounds);
     return r < 0 ? err_at(e, -r, STEP_NETWORK, 0, "egress") : 0;
 }
 
 int run_egress_attach(struct run_egress *egress, struct engine_box *box, struct err *e)
 {
     struct egress_sockets *sockets = &box->egress;
-    struct egress_box frame = { .head = { .type = EGRESS_BOX, .box = THE_BOX }, .way = sockets->way,
+    struct egress_box frame = { .head = { .type = EGRESS_BOX, .box = RUN_EGRESS_BOX }, .way = sockets->way,
                                 .has = sockets->has };
 
     if (sockets->n == 0)

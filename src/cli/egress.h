@@ -1,4 +1,4 @@
-/* `carrel run --allow`: a carrel-egress of this run's own. */
+/* `carrel run --allow`: starts a carrel-egress for this run. */
 #ifndef CARREL_CLI_EGRESS_H
 #define CARREL_CLI_EGRESS_H
 
@@ -8,6 +8,9 @@
 #include "proto/net.h"
 #include "proto/refusals.h"
 
+/* The number of the one box. */
+enum { RUN_EGRESS_BOX = 1 };
+
 struct run_egress {
     int             link;           /* owned; -1: the box has no network */
     pid_t           pid;
@@ -15,12 +18,12 @@ struct run_egress {
     struct refusals refusals;
 };
 
-/* Starts it, before this process may enter a user namespace: it needs nothing from there. With a policy of no network
- * nothing is started. */
-MUST_CHECK int run_egress_open(struct run_egress *egress, const struct net_policy *policy, struct err *e);
-/* Hands the box's sockets on, if init has sent them. */
+/* Starts it, before this process enters a user namespace. With a policy of no network nothing is started. */
+MUST_CHECK int run_egress_open(struct run_egress *egress, const struct net_policy *policy,
+                               const struct net_bounds *bounds, struct err *e);
+/* Passes the box's sockets on, once init has sent them. */
 MUST_CHECK int run_egress_attach(struct run_egress *egress, struct engine_box *box, struct err *e);
-/* Notes what was refused so far, by egress or, in a box without network, by its init. Never waits. */
+/* Collects refusals so far, from egress or, in a box without network, from its init. Never blocks. */
 void           run_egress_hear(struct run_egress *egress, const struct engine_box *box);
 void           run_egress_close(struct run_egress *egress);
 

@@ -1,6 +1,6 @@
-/* One poll loop. Descriptors: the payload's link (did exec happen), its pidfd (has it ended), init's link (has the
- * making of the box failed), our signals, and the streams. The command is over when its process is; a grandchild that
- * holds its output open does not delay us. */
+/* One poll loop. Descriptors: the payload's link (exec happened), its pidfd (it has ended), init's link (making the box
+ * failed), our signals, and the streams. The command is over when its process is; a grandchild that holds its output
+ * open does not delay us. */
 #define _GNU_SOURCE
 #include "cli/foreground.h"
 
@@ -68,7 +68,7 @@ int foreground_open(struct foreground *s, const struct run_options *options, str
         if (r == 0)
             r = make_pipe(&ours[2], &s->stdio[2], true);
     }
-    /* With a terminal nothing is read before it is there: what is typed ahead waits in our own. */
+    /* With a terminal nothing is read before the terminal is ready: early keys wait in our own. */
     stream_init(&s->in, options->interactive && !options->command.terminal ? STDIN_FILENO : -1, false, ours[0], true,
                 NULL);
     stream_init(&s->out, ours[1], true, STDOUT_FILENO, false, out);
@@ -102,7 +102,7 @@ static void copy_window_size(const struct foreground *s)
         (void)ioctl(s->payload->terminal, TIOCSWINSZ, &size);
 }
 
-/* The command's PTY has arrived: our own terminal, if we have one, hands every key on as it is. */
+/* The command's PTY has arrived: our own terminal, if we have one, goes into raw mode. */
 static void attach_terminal(struct foreground *s)
 {
     int master = s->payload->terminal;
@@ -121,7 +121,7 @@ static void attach_terminal(struct foreground *s)
 
 static void end_command(struct foreground *s, enum outcome cause)
 {
-    /* What it wrote before it ended by itself is its output, too, and up to the limit it is delivered. */
+    /* Output written before the command ended by itself is delivered up to the limit. */
     bool late = cause == OUTCOME_OUTPUT;
 
     if (s->cause == OUTCOME_NONE && (!s->ended || late))
@@ -142,7 +142,7 @@ static void take_signal(struct foreground *s)
             end_command(s, OUTCOME_KILLED);
             s->forwarded = s->forwarded ? s->forwarded : number;
         } else {
-            /* The command may want to tidy up; if it will not end, we end it. */
+            /* The command may clean up first; if it does not end, we kill it. */
             s->forwarded = number;
             (void)!process_signal_group(&s->payload->process, number);
             uint64_t grace = clock_monotonic_us() + GRACE_US;
@@ -152,7 +152,7 @@ static void take_signal(struct foreground *s)
     }
 }
 
-/* Our own terminal is gone without a signal: the command's goes, too, and the kernel tells it so. */
+/* Our own terminal is gone without a signal: closing the command's makes the kernel send the signal. */
 static void hang_up(struct foreground *s)
 {
     stream_done(&s->in);
@@ -179,8 +179,8 @@ static int time_left_ms(const struct foreground *s)
                : (int)((s->deadline_us - now + 999) / 1000 < 3600000 ? (s->deadline_us - now + 999) / 1000 : 3600000);
 }
 
-/* A terminal has no end of file, only a key that means it. What it means lasts for one read, and a shell that is just
- * setting up its terminal loses it: so the key is pressed again and again, as a person would. */
+/* A terminal has no end of file, only a key that means it for one read, and a shell that is setting up its terminal
+ * loses it. So the key is sent repeatedly, as a person would. */
 static void hand_on_end(struct foreground *s)
 {
     static const char end_of_file = 4;
@@ -230,8 +230,9 @@ static int take_end(struct foreground *s, struct err *e)
     s->ended_us = clock_monotonic_us();
     if (s->payload->link < 0)
         return 0;
-    /* It ended so fast that the news of its start still waits: it cannot have begun before it was born. */
-    /* The news of a terminal may come first. Not until the link ends: a stranger may hold its other end. */
+    /* It ended so fast that the start event is still unread. */
+    /* An event for the terminal may come first. Does not read until the link ends, because a stranger may hold its
+     * other end. */
     r = 0;
     for (int i = 0; i < 3 && r == 0 && s->payload->link >= 0; i++)
         r = take_start(s, e);
@@ -261,14 +262,14 @@ static int one_round(struct foreground *s, struct err *e)
     int ready = poll(list, n, round_ms(s));
     if (ready < 0)
         return errno == EINTR ? 0 : err_at(e, errno, STEP_WAIT, 0, "poll");
-    /* Also while there is always something to do: a command that never stops writing has no more time than others. */
+    /* Also while every round has work: a command that writes without pause gets no extra time. */
     if (s->deadline_us && time_left_ms(s) == 0 && (ready == 0 || (!s->ended && !list[POLL_END].revents))) {
         s->deadline_us = 0;
         end_command(s, s->forwarded ? OUTCOME_KILLED : OUTCOME_TIMEOUT);
     }
-    /* Init first, because if it failed the payload's failure is only the echo. The start before the signals, because
-     * one that answers to what the command wrote must find it started: the word of it may have come when poll had
-     * looked at the link, but not yet at the output. */
+    /* Init first, because its failure is the cause and the payload's a consequence. The start before the signals: a
+     * process that signals us in response to the command's output must find the command started, and its start event
+     * may have arrived after poll checked the link. */
     int r = list[POLL_INIT].revents ? box_check_making(s->box, e) : 0;
     /* Init sends the sockets before the command can start. */
     if (r >= 0 && s->egress)
@@ -290,8 +291,8 @@ static int one_round(struct foreground *s, struct err *e)
     return list[POLL_END].revents ? take_end(s, e) : 0;
 }
 
-/* After the command's end: what it wrote still has to reach our reader, but a grandchild that holds the pipe open is
- * not waited for. */
+/* After the command's end: deliver its output to our reader, but do not wait for a grandchild that holds the pipe
+ * open. */
 static bool drain(struct foreground *s)
 {
     struct stream *streams[2] = { &s->out, &s->err };
@@ -307,7 +308,7 @@ static bool drain(struct foreground *s)
     return more;
 }
 
-/* We ended it before the command began; what failed then is only the echo of that. */
+/* We ended it before the command began; a failure then is a consequence. */
 static int swallow_echo(struct foreground *s, int r)
 {
     if (r >= 0 || s->cause == OUTCOME_NONE || s->started)
@@ -318,7 +319,7 @@ static int swallow_echo(struct foreground *s, int r)
     return 0;
 }
 
-/* What the reader of one of the two has taken since. */
+/* The progress of the two readers. */
 struct moved {
     uint64_t out_moved, err_moved;
     size_t   out_begin, err_begin;
@@ -334,8 +335,7 @@ static bool was_ended_by_us(const struct foreground *s)
     return s->cause == OUTCOME_TIMEOUT || s->cause == OUTCOME_KILLED;
 }
 
-/* One whom we ended for its time, or because we were told to, does not keep us because nobody reads what it wrote: as
- * long as the reader takes something now and then it gets all, and else we go. Who ended by himself is waited for. */
+/* If we killed the command, drain its output only while the reader makes progress; otherwise drain to the end. */
 static int drain_round(struct foreground *s, struct err *e)
 {
     struct moved before = progress_of(s);
@@ -354,7 +354,7 @@ int foreground_run(struct foreground *s, struct engine_box *box, struct payload 
     s->box = box;
     s->payload = payload;
     s->born_us = clock_monotonic_us();
-    /* A child of a zygote says itself when it starts, and a hostile one may not: its time counts from the order. */
+    /* A child of a zygote reports its own start, and a hostile one may not: its time counts from the order. */
     if (s->options->zygote && s->options->command.timeout_ms)
         s->deadline_us = clock_monotonic_us() + s->options->command.timeout_ms * 1000;
     while (r >= 0 && !s->ended)

@@ -1,4 +1,4 @@
-/* A command while it runs: its stdio, its deadline, the signals that concern it. */
+/* A running command: its stdio, its deadline, its signals. */
 #ifndef CARREL_CLI_FOREGROUND_H
 #define CARREL_CLI_FOREGROUND_H
 
@@ -18,24 +18,24 @@ struct foreground {
     struct run_egress        *egress;       /* NULL: the box has no network */
     struct stream             in, out, err;
     int                       signals;      /* owned: signalfd */
-    int                       stdio[3];     /* owned: the command's ends, until it has them */
+    int                       stdio[3];     /* owned: the command's ends, until it has inherited them */
     bool                      started, ended;
-    bool                      abandoned;    /* ended, and told not to wait until all its output is delivered */
-    uint64_t                  eof_us;       /* when the terminal is told next that our input has ended; 0: now */
+    bool                      abandoned;    /* ended, and no longer waiting for the delivery of its output */
+    uint64_t                  eof_us;       /* when the end of our input is sent to the terminal again; 0: now */
     bool                      raw;          /* our terminal is in raw mode */
     struct termios            saved;
     enum outcome              cause;        /* why we ended it; OUTCOME_NONE: we did not */
-    int                       forwarded;    /* first signal that we were sent, or 0 */
+    int                       forwarded;    /* the first signal that we received, or 0 */
     uint64_t                  deadline_us;  /* 0: none */
     uint64_t                  born_us, started_us, ended_us;
     struct process_end        end;
 };
 
-/* Makes the pipes (or readies the terminal). Nothing is started. */
+/* Makes the pipes (or prepares the terminal). Starts nothing. */
 MUST_CHECK int foreground_open(struct foreground *s, const struct run_options *options, struct buf *out,
                                struct buf *err, struct err *e);
 
-/* Runs the loop until the command has ended or never began. */
+/* Runs the loop until the command has ended or failed to start. */
 MUST_CHECK int  foreground_run(struct foreground *s, struct engine_box *box, struct payload *payload, struct err *e);
 
 void            foreground_close(struct foreground *s);

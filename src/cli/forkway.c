@@ -58,7 +58,7 @@ static int make_family(struct forkway *way, struct box_host *host, const struct 
         r = family_ready(&way->family, FAMILY_READY_MS, e);
     if (r == 0)
         r = err_set(e, ETIMEDOUT, STEP_CLONE, "the zygote was not ready within %d s", FAMILY_READY_MS / 1000);
-    /* That the command could not be run is not meant here. */
+    /* A command that could not be run is another error. */
     if (r < 0 && e->step == STEP_EXEC)
         r = err_set(e, e->code, STEP_USAGE, "--zygote %s: %s", options->zygote, strerror(e->code));
     return r;

@@ -6,14 +6,14 @@
 #include "cli/options/options.h"
 
 struct forkway {
-    int           program;      /* owned: if it was given by a path; else -1 */
-    char          path[256];    /* what it is called inside */
+    int           program;      /* owned: if it was given as a path; else -1 */
+    char          path[256];    /* its path inside */
     struct plan   plan;
     struct family family;
     bool          has_family;
 };
 
-/* After the host is opened: a tree can only be cloned from a descriptor of the keeper's own mount namespace. */
+/* After the host was opened: a tree can only be cloned from a descriptor of the keeper's own mount namespace. */
 MUST_CHECK int forkway_open(struct forkway *way, const struct run_options *options, struct err *e);
 
 /* Makes the family and, in it, the box; starts the command. On failure nothing is left. */
@@ -21,7 +21,7 @@ MUST_CHECK int forkway_create(struct forkway *way, struct box_host *host, const 
                               const struct plan *plan, const struct start *start, struct engine_box *ret,
                               struct payload *ret_payload, struct err *e);
 
-/* After the box. */
+/* Call it after the box was released. */
 void           forkway_close(struct forkway *way, struct box_host *host);
 
 #endif

@@ -1,5 +1,4 @@
-/* `carrel keeper`: the privileged half of the server. People do not start it by hand; `carrel serve` and the service
- * unit do. */
+/* `carrel keeper`: the privileged half of the server, started by `carrel serve` or by its service unit. */
 #define _GNU_SOURCE
 #include "keeper/families.h"
 #include "keeper/keeper.h"
@@ -18,6 +17,7 @@
 
 #include "base/fd.h"
 #include "base/parse.h"
+#include "box/layer.h"
 #include "cli/commands.h"
 
 static const char usage[] =
@@ -29,8 +29,9 @@ static const char usage[] =
     "Roots and templates are named by their place on this command line, from 1.\n"
     "A template's directories are in its boxes at their own path, read-only.\n"
     "--devices KIND,KIND...: boxes may have devices of these kinds, as the host's CDI specifications describe them.\n"
+    "--python PATH: the interpreter that packages are installed for, of each template in turn; '': the usual one.\n"
     "--egress PATH: boxes may have network; carrel-egress listens there.\n"
-    "Files of boxes that outlive them are kept in the directory of --stores, which must be root's own.\n"
+    "Files of boxes that outlive them are kept in the directory of --stores, which must be root's own; volumes, too.\n"
     "--lock-fd N: keeps an inherited descriptor, and with it its lock, until this process has ended.\n";
 
 struct keeper_options {
@@ -41,6 +42,8 @@ struct keeper_options {
     uint32_t    front_uid;
     size_t      n_templates;
     const char *template[KEEPER_TEMPLATES];
+    size_t      n_pythons;
+    char       *python[KEEPER_TEMPLATES];   /* owned */
 };
 
 static int read_options(int argc, char **argv, struct keeper *keeper, struct keeper_options *o, struct err *e)
@@ -77,6 +80,10 @@ static int read_options(int argc, char **argv, struct keeper *keeper, struct kee
             keeper->root[keeper->n_roots++] = value;
         } else if (strcmp(argv[i], "--template") == 0 && o->n_templates < KEEPER_TEMPLATES) {
             o->template[o->n_templates++] = value;
+        } else if (strcmp(argv[i], "--python") == 0 && o->n_pythons < KEEPER_TEMPLATES) {
+            /* A copy: a child overwrites the arguments when it sets its title. */
+            if (!(o->python[o->n_pythons++] = strdup(value)))
+                return err_at(e, ENOMEM, STEP_MEMORY, 0, "keeper");
         } else {
             return err_set(e, EINVAL, STEP_USAGE, "keeper: unknown option %s", argv[i]);
         }
@@ -94,7 +101,7 @@ static int listen_at(const char *path, uint32_t uid, int *ret, struct err *e)
     if (strlen(path) >= sizeof address.sun_path)
         return err_set(e, ENAMETOOLONG, STEP_USAGE, "keeper: --listen %s", path);
     memcpy(address.sun_path, path, strlen(path));
-    /* To take its place would leave its boxes where no front finds them. */
+    /* Replacing a live keeper's socket would hide its boxes from every front. */
     FD probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (probe >= 0 && (connect(probe, (struct sockaddr *)&address, sizeof address) == 0 || errno == EAGAIN))
         return err_set(e, EADDRINUSE, STEP_USAGE, "another keeper listens at %s: end it, or give this one another path",
@@ -112,7 +119,8 @@ static int listen_at(const char *path, uint32_t uid, int *ret, struct err *e)
 
 int keeper_main(int argc, char **argv)
 {
-    static struct keeper keeper = { .stores.dir = -1, .egress = { .link = -1, .job.link = -1 } };
+    static struct keeper keeper = { .stores.dir = -1, .volumes.dir = -1, .egress = { .link = -1, .job.link = -1 } };
+    static char layers_at[LAYER_PATH];
     struct keeper_options o = { .fd = -1, .lock_fd = -1, .front_uid = getuid() };
     struct err e = { 0 };
     FD listener = -1;
@@ -128,12 +136,20 @@ int keeper_main(int argc, char **argv)
         r = err_set(&e, errno, STEP_USAGE, "keeper: --lock-fd %d", o.lock_fd);
     if (r == 0 && o.path)
         cgroup_settle();
+    /* Both before this process enters a user namespace, in which it is root. */
+    layers_place(layers_at);
+    keeper.layers_place = layers_at;
+    keeper.clerk.link = -1;
+    if (r == 0 && o.n_pythons)
+        r = clerk_start(&keeper.clerk, (const char *const *)o.python, o.n_pythons, &e);
     if (r == 0)
         r = box_host_open(&keeper.host, &e);
     if (r == 0) {
-        /* What an earlier keeper left behind when even its janitor was killed. */
+        /* Removes leaves of an earlier keeper whose janitor was killed, too. */
         (void)cgroup_sweep(&keeper.host.cgroups, 0);
         r = stores_open(o.stores, keeper.host.rootless, &keeper.stores, &e);
+        if (r == 0)
+            r = volumes_open(o.stores, keeper.host.rootless, &keeper.stores, &keeper.volumes, &e);
         for (size_t i = 0; i < o.n_templates && r == 0; i++)
             r = keeper_add_template(&keeper, o.template[i], &e);
         if (r == 0 && o.path)
@@ -144,6 +160,9 @@ int keeper_main(int argc, char **argv)
         keeper.end_with_front = o.fd >= 0;
         r = keeper_run(&keeper, o.fd, listener, o.front_uid, &e);
     }
+    for (size_t i = 0; i < o.n_pythons; i++)
+        free(o.python[i]);
+    volumes_close(&keeper.volumes);
     stores_close(&keeper.stores);
     box_host_close(&keeper.host);
     if (r < 0)

@@ -11,16 +11,18 @@
 static const struct command {
     const char *name;
     int       (*run)(int argc, char **argv);
-    const char *summary;        /* NULL: not for people */
+    const char *summary;        /* NULL: hidden from help */
 } commands[] = {
     { "run", run_main, "run a command in a fresh box" },
     { "plan", plan_main, "show the steps that a box would be made with" },
-    { "doctor", doctor_main, "say what this host gives, what is missing and how to fix it" },
-    { "gc", gc_main, "remove what a crash has left" },
+    { "doctor", doctor_main, "check what this host offers, what is missing and how to fix it" },
+    { "gc", gc_main, "remove remains of a crash" },
+    { "layer", layer_main, "make, list and remove packages that boxes have" },
+    { "setup", setup_main, "make a Python environment for kernels, once" },
     { "keeper", keeper_main, NULL },
 };
 
-/* What carrel-server does: this program stays small and static, that one speaks HTTP. */
+/* Commands of carrel-server: this program stays small and static, that one speaks HTTP. */
 static const struct {
     const char *name, *summary;
 } server_commands[] = {
@@ -35,23 +37,25 @@ static const struct {
     { "jobs", "list the commands of a box" },
     { "wait", "wait for a command's end" },
     { "kill", "send a signal to a command" },
-    { "events", "show what happened to a box" },
+    { "events", "show the events of a box" },
     { "forward", "forward a local port into a box" },
     { "pause", "freeze a box" },
     { "resume", "let a frozen box go on" },
     { "stop", "end a box's processes, keep its files" },
     { "start", "start a stopped box" },
     { "rm", "delete boxes" },
-    { "stats", "show what boxes use" },
-    { "net", "show and change what a box may reach" },
+    { "stats", "show the resource usage of boxes" },
+    { "net", "show and change the network rules of a box" },
     { "service", "call functions of a live interpreter in a box" },
-    { "grant", "say who may call a service's functions" },
+    { "grant", "give and revoke rights to call a service's functions" },
     { "token", "make, list and revoke tokens" },
+    { "secret", "keep values that processes in boxes get" },
+    { "volume", "make, list and remove directories that outlive boxes" },
+    { "df", "show what takes disk" },
     { "py", "run Python in a box" },
     { "repl", "talk to Python in a box" },
     { "kernel", "be a kernel in a box for a Jupyter program" },
     { "kernelspec", "make Jupyter programs use such kernels" },
-    { "setup", "make a Python environment for kernels, once" },
     { "mcp", "be an MCP server for a program that starts it" },
 };
 
@@ -111,10 +115,22 @@ static void usage(FILE *out)
     fputs("\n'carrel COMMAND --help' tells more; the manual is carrel(1).\n", out);
 }
 
+static int dispatch(int argc, char **argv)
+{
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    for (size_t i = 0; i < sizeof server_commands / sizeof *server_commands; i++)
+        if (strcmp(argv[1], server_commands[i].name) == 0)
+            return cli_hand_over(argv);
+    fprintf(stderr, "carrel: there is no command '%s'; 'carrel help' lists them\n", argv[1]);
+    return EXIT_CARREL;
+}
+
 int main(int argc, char **argv)
 {
     title_remember(argc, argv);
-    signal(SIGCHLD, SIG_DFL);       /* a caller that ignores it would make our children vanish unreaped */
+    signal(SIGCHLD, SIG_DFL);       /* a caller that ignores it would make our children disappear unreaped */
     if (fd_fill_standard() < 0) {
         fputs("carrel: standard input, output or error is closed and /dev/null cannot be opened instead\n", stderr);
         return EXIT_CARREL;
@@ -127,16 +143,12 @@ int main(int argc, char **argv)
         puts("carrel " CARREL_VERSION);
         return 0;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0) {
+    if (strcmp(argv[1], "--help") == 0 || (strcmp(argv[1], "help") == 0 && argc == 2)) {
         usage(stdout);
         return 0;
     }
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        if (strcmp(argv[1], commands[i].name) == 0)
-            return commands[i].run(argc - 1, argv + 1);
-    for (size_t i = 0; i < sizeof server_commands / sizeof *server_commands; i++)
-        if (strcmp(argv[1], server_commands[i].name) == 0)
-            return cli_hand_over(argv);
-    fprintf(stderr, "carrel: there is no command '%s'; 'carrel help' lists them\n", argv[1]);
-    return EXIT_CARREL;
+    char help[] = "--help", *asked[] = { argv[0], argv[2], help, NULL };
+    if (strcmp(argv[1], "help") == 0)
+        return dispatch(3, asked);
+    return dispatch(argc, argv);
 }

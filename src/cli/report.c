@@ -16,7 +16,7 @@ static void write_walls(struct jsonout *j, const struct report *report)
         .profile = plan->profile,
         .writable_root = plan->writable_root,
         .no_proc = plan->no_proc,
-        .has_network = plan->has_network,
+        .network = plan->has_network ? WALL_NET_HOLD + report->way : WALL_NET_NONE,
     };
 
     for (enum wall_limit i = 0; i < WALL_LIMITS; i++)
@@ -46,7 +46,7 @@ static void write_refusals(struct jsonout *j, const struct report *report)
         return;
     jsonout_open_object(j, "net");
     jsonout_string(j, "message", buf_string(&text));
-    jsonout_string(j, "rule", rule);
+    jsonout_string(j, "rule", rule[0] ? rule : NULL);
     jsonout_open_array(j, "refused");
     for (size_t i = 0; i < report->refusals->n; i++) {
         const struct net_refusal *one = &report->refusals->list[i];
@@ -55,7 +55,7 @@ static void write_refusals(struct jsonout *j, const struct report *report)
         jsonout_string(j, "name", one->what);
         jsonout_unsigned(j, "port", one->port);
         jsonout_unsigned(j, "count", one->count);
-        jsonout_string(j, "rule", rule);
+        jsonout_string(j, "rule", rule[0] ? rule : NULL);
         jsonout_close(j);
     }
     jsonout_close(j);
@@ -70,7 +70,7 @@ void report_refusals(const struct report *report)
 
     buf_init(&text, REFUSAL_TEXT);
     if (refusals_write(report->refusals, 0, report->has_network, &text, rule)) {
-        refusals_advise("--allow ", rule, "", &text);
+        refusals_advise("--allow ", rule, "", "--packages NAME", &text);
         fprintf(stderr, "carrel: %s\n", buf_string(&text));
     }
     buf_done(&text);

@@ -1,4 +1,4 @@
-/* What is told about a run as one JSON object. */
+/* The report of a run as one JSON object. */
 #ifndef CARREL_CLI_REPORT_H
 #define CARREL_CLI_REPORT_H
 
@@ -23,6 +23,7 @@ struct report {
     const struct buf     *output, *errors;      /* NULL: not captured */
     const struct refusals *refusals;            /* NULL: none */
     bool                  has_network;
+    uint32_t              way;              /* enum egress_way, if the box has a network */
     size_t                n_trace;
     const struct trace_step *trace;             /* first is the start */
 };
@@ -30,7 +31,7 @@ struct report {
 MUST_CHECK int report_json(const struct report *report, struct buf *out);
 MUST_CHECK int report_error_json(const struct err *e, struct buf *out);
 
-/* A line about what the box was refused on the network; nothing if there was nothing. */
+/* Prints a line about refused connections; nothing if there were none. */
 void           report_refusals(const struct report *report);
 
 #endif

@@ -12,13 +12,17 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/outfile.h"
+#include "base/prefix.h"
 #include "box/box.h"
 #include "box/device.h"
+#include "cli/broker.h"
 #include "cli/commands.h"
 #include "cli/doctor/container.h"
 #include "cli/egress.h"
 #include "cli/forkway.h"
+#include "cli/layers/layers.h"
 #include "cli/options/help.h"
+#include "cli/options/mountarg.h"
 #include "cli/options/options.h"
 #include "cli/options/sources.h"
 #include "cli/report.h"
@@ -27,7 +31,7 @@
 
 enum { CAPTURE_MAX = 256 << 20, REPORT_MAX = 1 << 30, TRACE_STEPS = 8 };
 
-/* Everything of one run. It is big and lives as long as the process. */
+/* The whole state of one run. It is large and lives as long as the process. */
 struct local_run {
     struct run_options options;
     struct sources     sources;
@@ -42,6 +46,9 @@ struct local_run {
     struct buf         output, errors;
     struct report      report;
     struct run_egress  egress;
+    struct run_broker  broker;
+    char               layer_path[LAYER_PATH], python_places[1024];
+    int                layer;           /* owned: keeps the layer in use; -1: none */
     int                report_fd;       /* owned; -1: none */
     size_t             n_trace;
     struct trace_step  trace[TRACE_STEPS];
@@ -65,7 +72,7 @@ static bool has_variable(char *const *env, const char *variable)
     return false;
 }
 
-/* What a device wants in the environment, unless the caller says otherwise. */
+/* Adds a device's variables, unless the caller has set them. */
 static int add_variables(struct command_spec *command, const struct cdi_edits *edits, struct err *e)
 {
     size_t n = 0;
@@ -102,13 +109,38 @@ static int add_devices(struct local_run *run, struct err *e)
     return r;
 }
 
+/* Adds mounts for the layer of the packages and its interpreter, like the caller's own. */
+static int add_packages(struct local_run *run, struct err *e)
+{
+    struct run_options *o = &run->options;
+    char python[PYTHON_MAX], mount[LAYER_PATH * 2 + 32];
+
+    if (o->packages.n == 0)
+        return 0;
+    int r = layer_get(&o->packages, o->python, &run->layer, run->layer_path, e);
+    if (r == 0)
+        r = interpreter_find(o->python, python, e);
+    if (r == 0)
+        r = prefix_add_python(python, run->python_places, sizeof run->python_places, e);
+    for (const char *at = run->python_places; r == 0 && *at; at += strcspn(at, ":"), at += *at == ':') {
+        int n = (int)strcspn(at, ":");
+        snprintf(mount, sizeof mount, "%.*s:%.*s", n, at, n, at);
+        r = mountarg_add(&o->box, mount, &o->arena, e);
+    }
+    if (r == 0) {
+        snprintf(mount, sizeof mount, "%s:" PACKAGES_PLACE, run->layer_path);
+        r = mountarg_add(&o->box, mount, &o->arena, e);
+    }
+    return r;
+}
+
 static int prepare(struct local_run *run, struct err *e)
 {
     int r = box_host_open(&run->host, e);
 
     run->options.box.has_network = run->options.net.mode != NET_NONE;
 
-    /* Not before: an ordinary user enters a mount namespace there, and a tree can only be cloned from a descriptor of
+    /* Not earlier: an ordinary user enters a mount namespace before, and a tree can only be cloned from a descriptor of
      * the same one. */
     if (r == 0)
         r = sources_open(&run->options.box, &run->sources, e);
@@ -117,13 +149,13 @@ static int prepare(struct local_run *run, struct err *e)
     if (r == 0)
         r = forkway_open(&run->way, &run->options, e);
     mark(run, "host");
-    /* A default that this host cannot hold is told in the report; only what was asked for is refused. */
+    /* If this host cannot enforce a default limit, the report says so; only an explicit limit is refused. */
     if (r == 0 && !run->options.given.pids && !run->host.cgroups.can[CG_PIDS])
         run->options.box.limits.pids = 0;
     if (r == 0)
         r = box_check_limits(&run->host, &run->options.box.limits, e);
     if (r == 0)
-        r = facts_read_root(&run->host.facts, spec_root(&run->options.box), e);
+        r = facts_read_root(&run->host.facts, spec_root(&run->options.box), run->options.box.has_network, e);
     if (r == 0)
         r = plan_make(&run->options.box, &run->host.facts, &run->plan, e);
     mark(run, "plan");
@@ -169,8 +201,7 @@ static int carry_out(struct local_run *run, struct err *e)
     foreground_close(s);
     if (r < 0)
         return r;
-    /* Init ends by our signal and in no other way; if it did, a step of its own sealing failed, and it took the command
-     * with it. */
+    /* Init only ends by our signal; otherwise a step of its own sealing failed, and it took the command with it. */
     if (init_end.signal == 0 && init_end.code != 0)
         return err_set(e, ECHILD, init_end.code < STEP_COUNT ? (enum step)init_end.code : STEP_WAIT, "init");
 
@@ -191,6 +222,7 @@ static int carry_out(struct local_run *run, struct err *e)
     run->report.plan = &run->plan;
     run->report.refusals = &run->egress.refusals;
     run->report.has_network = has_network;
+    run->report.way = run->egress.way;
     run->report.n_trace = run->n_trace;
     run->report.trace = run->trace;
     if (capture) {
@@ -200,7 +232,7 @@ static int carry_out(struct local_run *run, struct err *e)
     return 0;
 }
 
-/* Writes the report or the error where it was asked for. */
+/* Writes the report or the error to its destination. */
 static int deliver(struct local_run *run, const struct err *failure, struct err *e)
 {
     struct buf text;
@@ -270,24 +302,30 @@ int run_main(int argc, char **argv)
         help_print(stdout);
         return 0;
     }
-    run.report_fd = run.egress.link = -1;
+    run.report_fd = run.egress.link = run.broker.link = run.layer = -1;
     mark(&run, "start");
     r = viaserver_run(&run.options, &e);
-    /* What cannot be told is not begun. */
+    /* If the report cannot be written, the run does not begin. */
     if (r == 0 && run.options.report_path &&
         (run.report_fd = outfile_open("--report", run.options.report_path, &late)) < 0) {
         cli_complain(&late);
         return EXIT_CARREL;
     }
     if (r == 0)
-        r = run_egress_open(&run.egress, &run.options.net, &e);
+        r = add_packages(&run, &e);
+    if (r == 0)
+        r = run_egress_open(&run.egress, &run.options.net, &run.options.net_bounds, &e);
+    if (r == 0)
+        r = run_broker_open(&run.broker, &run.egress, &run.options, &e);
     if (r == 0)
         r = prepare(&run, &e);
     if (r == 0)
         r = carry_out(&run, &e);
     run_egress_close(&run.egress);
+    run_broker_close(&run.broker);
     sources_close(&run.sources);
     device_close(&run.device_files);
+    fd_close(run.layer);
     int written = deliver(&run, r < 0 ? &e : NULL, &late);
     box_host_close(&run.host);
     mark(&run, "end");
@@ -307,13 +345,15 @@ int run_main(int argc, char **argv)
     return r < 0 ? ending_failure_status(e.step, e.code) : ending_status(&run.report.end, run.session.forwarded);
 }
 
-/* What says how a run is told of, or where it is done, means nothing where nothing runs. */
+/* Options of reports, and those that need a server, make no sense for `carrel plan`. */
 static int refuse_for_plan(const struct run_options *options, struct err *e)
 {
     const char *name = options->json                    ? "--json"
                      : options->report_path             ? "--report"
                      : options->trace                   ? "--trace"
-                     : options->where == RUN_BY_SERVER  ? "--server" : NULL;
+                     : options->request_memory_bytes    ? "--request-memory"
+                     : options->n_volumes               ? "--volume"
+                     : options->n_secrets               ? "--secret" : NULL;
 
     return name ? err_set(e, EINVAL, STEP_USAGE, "carrel plan runs nothing and has no %s; leave it out", name) : 0;
 }

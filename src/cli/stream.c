@@ -1,5 +1,5 @@
-/* Our own standard output is shared with whoever started us, so it stays in blocking mode: we write only when poll says
- * that PIPE_BUF bytes will go in, and never more at once, unless it is a file, which always takes all. */
+/* Our own standard output is shared with our parent, so it stays in blocking mode: we write only when poll reports room
+ * for PIPE_BUF bytes, and never more at once, unless it is a file, which always takes all. */
 #define _GNU_SOURCE
 #include "cli/stream.h"
 
@@ -67,7 +67,7 @@ static void push(struct stream *s)
     if (n > 0)
         s->begin += (size_t)n;
     else if (n < 0 && errno != EAGAIN && errno != EINTR) {
-        /* Nobody reads any more: the writer must hear it, too. */
+        /* Our reader is gone: closing the pipe tells the writer. */
         s->refused = true;
         s->begin = s->end;
         close_from(s);

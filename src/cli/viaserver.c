@@ -1,10 +1,9 @@
-/* `carrel run` by a server, if --server or CARREL_URL says so: a command must not get other limits, and another pace,
- * because a server happens to run. Of a server that CARREL_URL names, and --server does not insist on, the rule is
- * narrow: one on a unix socket, that is there, and only if all that was asked for can be said in its API. Whatever it
- * refuses then (a quota, a limit) stays refused: going on here would be a way around it.
+/* `carrel run` by a server, for what only a server can give: its volumes, and memory that is guaranteed. Without these
+ * a run is always this program's: a command must not get other limits, and another speed, because a server happens to
+ * run.
  *
- * What was asked for travels as one JSON object in a memfd to carrel-server's `run`, which this process becomes; so the
- * options are read in one place. */
+ * The options travel as one JSON object in a memfd to carrel-server's `run`, which this process execs; so the options
+ * are parsed in one place. */
 #define _GNU_SOURCE
 #include "cli/viaserver.h"
 
@@ -28,28 +27,22 @@
 
 enum { REQUEST_MAX = 8 << 20, WORDS_BYTES_MAX = 1 << 20, IDLE_S = 10 };
 
-/* ---- where a server is ---- */
+/* ---- the server's address ---- */
 
 /* url is "" if there is none. */
-static void find_server(bool insist, char *url, size_t size)
+static void find_server(char *url, size_t size)
 {
     const char *named = getenv("CARREL_URL");
     char path[200];
 
     url[0] = '\0';
-    if (named && named[0]) {
-        const char *socket = strncmp(named, "unix://", 7) == 0 ? named + 7
-                             : strncmp(named, "unix:", 5) == 0 ? named + 5
-                                                               : named;
-        if (insist || places_is_served(socket, true))
-            snprintf(url, size, "%s", named);
-        return;
-    }
-    if (insist && places_find_server(path, sizeof path, NULL, 0))
+    if (named && named[0])
+        snprintf(url, size, "%s", named);
+    else if (places_find_server(path, sizeof path, NULL, 0))
         snprintf(url, size, "unix:%s", path);
 }
 
-/* ---- what can be asked of it ---- */
+/* ---- what the API can express ---- */
 
 static bool is_text(const char *text)
 {
@@ -68,7 +61,7 @@ static const char *judge_mounts(const struct box_spec *box)
             continue;
         if (!is_text(m->source) || !is_text(m->target) || strlen(m->target) > BOX_TARGET_MAX)
             return "such a --mount";
-        /* The client follows links, `run` does not: so it is refused here, in its own words. */
+        /* The client follows links, `run` does not: so it is refused here, with run's message. */
         if (lstat(m->source, &status) < 0 || !(S_ISDIR(status.st_mode) || S_ISREG(status.st_mode)))
             return "such a --mount";
     }
@@ -100,13 +93,17 @@ static const char *judge_words(const struct command_spec *command)
     return NULL;
 }
 
-/* What a server cannot be asked for; NULL: it can. */
+/* The first option that the API cannot express; NULL: none. */
 static const char *judge(const struct run_options *o)
 {
     const struct limits *limits = &o->box.limits;
 
+    if (o->n_keys)
+        return "--key";
     if (o->net.mode != NET_NONE)
         return "--allow or --net";
+    if (o->packages.n)
+        return "--packages";
     if (spec_root(&o->box))
         return "a directory as --root";
     if (o->zygote)
@@ -115,7 +112,7 @@ static const char *judge(const struct run_options *o)
         return "--no-proc";
     if (o->trace)
         return "--trace";
-    /* Its boxes keep what they write in their memory. */
+    /* Its boxes store files in their memory. */
     if (o->given.disk_bytes && limits->disk_bytes > limits->memory_bytes)
         return "more --disk than --memory";
     if (o->command.output_bytes > OUTPUT_MOST)
@@ -129,6 +126,37 @@ static const char *judge(const struct run_options *o)
 }
 
 /* ---- the request ---- */
+
+/* NAME:/PATH[:ro|rw]. */
+static void write_volume(struct jsonout *j, const char *text)
+{
+    char name[256], path[BOX_TARGET_MAX + 2];
+    const char *colon = strstr(text, ":/");
+    size_t length = strlen(colon + 1);
+    bool ro = length > 3 && strcmp(colon + 1 + length - 3, ":ro") == 0;
+    bool rw = length > 3 && strcmp(colon + 1 + length - 3, ":rw") == 0;
+
+    snprintf(name, sizeof name, "%.*s", (int)(colon - text), text);
+    snprintf(path, sizeof path, "%.*s", (int)(length - (ro || rw ? 3 : 0)), colon + 1);
+    jsonout_open_object(j, NULL);
+    jsonout_string(j, "name", name);
+    jsonout_string(j, "path", path);
+    jsonout_bool(j, "read_only", ro);
+    jsonout_close(j);
+}
+
+/* NAME=VARIABLE or NAME=/PATH. */
+static void write_secret(struct jsonout *j, const char *text)
+{
+    char name[256];
+    const char *equals = strchr(text, '=');
+
+    snprintf(name, sizeof name, "%.*s", (int)(equals - text), text);
+    jsonout_open_object(j, NULL);
+    jsonout_string(j, "name", name);
+    jsonout_string(j, equals[1] == '/' ? "file" : "env", equals + 1);
+    jsonout_close(j);
+}
 
 static void write_box(struct jsonout *j, const struct run_options *o)
 {
@@ -149,6 +177,12 @@ static void write_box(struct jsonout *j, const struct run_options *o)
             jsonout_unsigned(j, limit->name, value);
     }
     jsonout_close(j);
+    jsonout_open_object(j, "requests");
+    if (o->request_memory_bytes)
+        jsonout_unsigned(j, "memory", o->request_memory_bytes);
+    if (limits->cpu_request_milli)
+        jsonout_decimal(j, "cpus", limits->cpu_request_milli, 3);
+    jsonout_close(j);
     jsonout_string(j, "profile", profile_name(o->box.profile));
     jsonout_bool(j, "writable_root", root && root->writable);
     snprintf(user, sizeof user, "%u:%u", (unsigned)o->box.uid, (unsigned)o->box.gid);
@@ -161,7 +195,19 @@ static void write_box(struct jsonout *j, const struct run_options *o)
             jsonout_string(j, NULL, o->device[i]);
         jsonout_close(j);
     }
-    /* If the client is killed before it has started the command. */
+    if (o->n_volumes) {
+        jsonout_open_array(j, "volumes");
+        for (size_t i = 0; i < o->n_volumes; i++)
+            write_volume(j, o->volume[i]);
+        jsonout_close(j);
+    }
+    if (o->n_secrets) {
+        jsonout_open_array(j, "secrets");
+        for (size_t i = 0; i < o->n_secrets; i++)
+            write_secret(j, o->secret[i]);
+        jsonout_close(j);
+    }
+    /* In case the client is killed before it has started the command. */
     jsonout_unsigned(j, "idle_timeout", IDLE_S);
     jsonout_close(j);
 
@@ -220,7 +266,7 @@ static int write_request(const struct run_options *o, int *ret)
     jsonout_string(&j, "report", o->report_path);
     jsonout_close(&j);
     int r = jsonout_finish(&j);
-    FD fd = r < 0 ? -1 : memfd_create("run", 0);        /* open across exec */
+    FD fd = r < 0 ? -1 : memfd_create("run", 0);        /* inherited by exec */
     if (r == 0)
         r = fd < 0 ? -errno : fd_write_all(fd, out.data, out.length);
     if (r == 0 && lseek(fd, 0, SEEK_SET) < 0)
@@ -233,28 +279,31 @@ static int write_request(const struct run_options *o, int *ret)
 
 int viaserver_run(const struct run_options *o, struct err *e)
 {
-    bool insist = o->where == RUN_BY_SERVER;
+    const char *option = o->n_volumes              ? "--volume"
+                       : o->n_secrets              ? "--secret"
+                       : o->request_memory_bytes   ? "--request-memory"
+                                                   : NULL;
     char url[256], number[16];
     int request = -1;
 
-    if (o->where == RUN_HERE)
+    if (!option)
         return 0;
-    find_server(insist, url, sizeof url);
+    if (!cli_has_program("carrel-server"))
+        return err_set(e, ENOENT, STEP_USAGE, "%s: only a server can give it, and carrel-server is not installed "
+                       "beside this program", option);
+    find_server(url, sizeof url);
     if (!url[0])
-        return insist ? err_set(e, ECONNREFUSED, STEP_USAGE,
-                                "--server: no server is running; start one with 'carrel serve', or name one in "
-                                "CARREL_URL")
-                      : 0;
+        return err_set(e, ECONNREFUSED, STEP_USAGE, "%s: no server is running; start one with 'carrel serve', or name "
+                       "one in CARREL_URL", option);
     const char *why = judge(o);
     if (why)
-        return insist ? err_set(e, ENOTSUP, STEP_USAGE, "--server: %s cannot be asked of a server", why) : 0;
+        return err_set(e, ENOTSUP, STEP_USAGE, "%s is a server's, and %s cannot be asked of a server", option, why);
     int r = write_request(o, &request);
     if (r < 0)
-        return insist ? err_at(e, -r, STEP_MEMORY, 0, "request") : 0;
+        return err_at(e, -r, STEP_MEMORY, 0, "request");
     snprintf(number, sizeof number, "%d", request);
     char *words[] = { "carrel", "run", number, url, NULL };
-    if (insist || cli_has_program("carrel-server"))
-        (void)cli_hand_over(words);
+    (void)cli_hand_over(words);
     fd_close(request);
-    return insist ? err_set(e, ENOENT, STEP_USAGE, "--server: carrel-server cannot be started") : 0;
+    return err_set(e, ENOENT, STEP_USAGE, "%s: carrel-server cannot be started", option);
 }

@@ -4,8 +4,8 @@
 
 #include "cli/options/options.h"
 
-/* Does not return if a server is to run it: the process goes on as that server's client. 0: it is to be run here.
- * -errno: only a server was wanted, and it cannot be. */
+/* Does not return if the options need a server: this process then becomes its client. 0: run it here. -errno: they need
+ * one, and there is none, or it cannot run the rest. */
 MUST_CHECK int viaserver_run(const struct run_options *options, struct err *e);
 
 #endif

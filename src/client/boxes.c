@@ -85,7 +85,7 @@ static void add_box(struct table *t, const json_t *box, bool everybody)
     const json_t *limits = json_object_get(box, "limits");
     const char *phase = text_of(box, "phase"), *reason = text_of(box, "reason");
     const char *id = text_of(box, "id"), *name = text_of(box, "name"), *age = show_age(text_of(box, "created_at"));
-    /* 0: the host holds no such limit for this server. */
+    /* 0: this server's host cannot enforce the limit. */
     uint64_t bytes = (uint64_t)json_integer_value(json_object_get(limits, "memory"));
     double processors = json_number_value(json_object_get(limits, "cpus"));
     const char *memory = bytes ? show_bytes(bytes) : "-";
@@ -99,7 +99,7 @@ static void add_box(struct table *t, const json_t *box, bool everybody)
         table_add(t, id, name, phase, reason, age, memory, cpus, execs, labels);
 }
 
-/* Page by page into one list; NULL if that failed and was told. */
+/* Reads all pages into one list; NULL after it reported an error. */
 static json_t *fetch(const struct client *c, struct shown_boxes *l)
 {
     json_t *all = json_array();
@@ -248,9 +248,9 @@ int client_stop(int argc, char **argv)
 static const char start_usage[] =
     "usage: carrel start BOX... [--json] [--url URL]\n"
     "\n"
-    "Starts stopped boxes. What they had mounted is opened again, with your rights, and handed over.\n";
+    "Starts stopped boxes. Their mounts are opened again with your rights and passed to the server.\n";
 
-/* What the box has mounted, opened anew. */
+/* Opens the box's mounts again. */
 static int open_again(const json_t *box, struct handover *h)
 {
     const json_t *mount, *list = json_object_get(box, "mounts");
@@ -275,7 +275,7 @@ static int start_one(const struct client *c, const char *name)
     if (client_call(c, "GET", target_box(name, ""), NULL, &box) < 0)
         return EXIT_CLIENT;
     handover_init(&h);
-    /* One that runs has them already. */
+    /* A running box has them already. */
     if (strcmp(text_of(box, "phase"), "running") == 0 || open_again(box, &h) == 0) {
         if (h.n)
             body = json_pack("{s:O}", "mounts", h.list);
@@ -302,7 +302,7 @@ static const char rm_usage[] =
     "usage: carrel rm BOX... [--url URL]\n"
     "       carrel rm --all [--label K[=V]]\n"
     "\n"
-    "Ends boxes with all that is in them. --all: all of yours. Prints what is gone.\n";
+    "Deletes boxes with all their contents. --all: all of yours. Prints the deleted ones.\n";
 
 struct removal {
     struct shown_boxes listing;

@@ -24,11 +24,13 @@ int client_net(int argc, char **argv);
 int client_service(int argc, char **argv);
 int client_grant(int argc, char **argv);
 int client_token(int argc, char **argv);
+int client_secret(int argc, char **argv);
+int client_df(int argc, char **argv);
+int client_volume(int argc, char **argv);
 int client_py(int argc, char **argv);
 int client_repl(int argc, char **argv);
 int client_kernel(int argc, char **argv);
 int client_kernelspec(int argc, char **argv);
-int client_setup(int argc, char **argv);
 int client_mcp(int argc, char **argv);
 
 #endif

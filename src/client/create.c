@@ -1,6 +1,7 @@
 /* carrel create: from options to the body of POST /v1/boxes. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,10 +9,13 @@
 #include "base/parse.h"
 #include "client/client.h"
 #include "client/commands.h"
+#include "client/progress.h"
 #include "proto/limits.h"
 
 #define LIMIT_USAGE(field, type, name, kind, least, most, run, server, server_most, flags, example, ...) \
     "  --" name " " example
+enum { LOOK_MS = 20 };
+
 static const char usage[] =
     "usage: carrel create [OPTIONS]\n"
     "\n"
@@ -19,28 +23,36 @@ static const char usage[] =
     "\n"
     "  --name NAME             a name of yours for it: a-z, 0-9 and -\n"
     LIMIT_ROWS(LIMIT_USAGE) "    limits\n"
-    "  --request-memory 256M  --request-cpus 0.5           what is guaranteed\n"
+    "  --request-memory 256M  --request-cpus 0.5           guaranteed\n"
     "  --store memory|disk     where its files are; with disk they stay when it is stopped\n"
     "  --profile strict|standard|system\n"
     "  --root NAME             'host', or a root of the server's configuration\n"
     "  --writable-root         changes to the root are private to the box\n"
-    "  --template NAME         what its kernels are made from, so that they are ready at once: python\n"
+    "  --template NAME         the template of its kernels, which are then ready at once: python\n"
     "  --mount SRC:DST[:ro|rw] a directory or file of yours on the server's host, read-only unless rw\n"
+    "  --volume NAME:DST[:ro]  a volume ('carrel volume --help'); may be given often\n"
     "  --device VENDOR/CLASS=NAME  a device that the server allows; GET /v1/info lists them\n"
-    "  --allow RULE            what it may reach: a name, *.name, an address, a network, each with or without :PORT;\n"
+    "  --allow RULE            a destination: a name, *.name, an address, a network, each with or without :PORT;\n"
     "                          may be given often, as may --deny; --net public: every public address\n"
+    "  --net-limit connections=100,bandwidth=4M   at a time, and bytes in a second; one of them or both\n"
+    "  --packages 'numpy<2'    Python packages, installed once and shared; may be given often; --requirements FILE\n"
+    "  --python 3.12           their interpreter: one that the server lists\n"
     "  --env K=V               for every command in it; may be given often, as may --label, --mount and --device\n"
+    "  --secret NAME=PLACE     a secret ('carrel secret --help') for every command in it: PLACE is a variable, or a\n"
+    "                          file in /run/secrets; may be given often\n"
     "  --label K=V\n"
     "  --ttl 2h                it is removed then\n"
-    "  --idle-timeout 10m      it is removed (or --on-idle pause) when nothing was asked of it for so long\n"
+    "  --idle-timeout 10m      it is removed (or --on-idle pause) after so long without requests\n"
     "  --on-idle delete|pause\n"
     "  --hostname NAME  --user UID[:GID]\n"
-    "  --key KEY               asking again with the same key gives the same box\n"
+    "  --key NAME[=SECRET]@HOST[:HEADER]   requests to HOST carry the secret ('carrel secret --help'); in the box\n"
+    "                          NAME is a placeholder. The header is 'Authorization: Bearer {}' if none is given\n"
+    "  --idempotency-key KEY   asking again with the same key gives the same box\n"
     "  --json  --url URL\n";
 
 struct create {
     json_t         *body, *limits, *requests, *env, *labels, *devices;
-    const char     *key;
+    const char     *same;
     struct handover mounts;
 };
 
@@ -76,6 +88,13 @@ static int put_text(json_t *object, const char *key, const char *option, const c
 SETTER(set_net, take_net("--net", value, c->body, e))
 SETTER(set_allow, take_net("--allow", value, c->body, e))
 SETTER(set_deny, take_net("--deny", value, c->body, e))
+SETTER(set_net_limit, take_net("--net-limit", value, c->body, e))
+SETTER(set_packages, take_packages("--packages", value, c->body, e))
+SETTER(set_requirements, take_packages("--requirements", value, c->body, e))
+SETTER(set_python, take_python(value, c->body, e))
+SETTER(set_volume, take_volume("--volume", value, c->body, e))
+SETTER(set_key, take_key("--key", value, c->body, e))
+SETTER(set_secret, take_secret("--secret", value, c->body, e))
 SETTER(set_name, put_text(c->body, "name", "--name", value, e))
 SETTER(set_profile, put_text(c->body, "profile", "--profile", value, e))
 SETTER(set_template, put_text(c->body, "template", "--template", value, e))
@@ -92,10 +111,10 @@ static int set_writable_root(void *into, const char *value, struct err *e)
     return json_object_set_new(((struct create *)into)->body, "writable_root", json_true());
 }
 
-static int set_key(void *into, const char *value, struct err *e)
+static int set_same(void *into, const char *value, struct err *e)
 {
-    ((struct create *)into)->key = value;
-    return strpbrk(value, "\r\n") ? err_set(e, EINVAL, STEP_USAGE, "--key must be one line") : 0;
+    ((struct create *)into)->same = value;
+    return strpbrk(value, "\r\n") ? err_set(e, EINVAL, STEP_USAGE, "--idempotency-key must be one line") : 0;
 }
 
 /* SRC:DST[:ro|rw]. */
@@ -123,21 +142,58 @@ static void put_if_filled(json_t *body, const char *key, json_t *value)
     json_decref(value);
 }
 
+/* A box whose packages may have to be installed first: shows how far that is. */
+static int follow_create(struct client *c, json_t **box)
+{
+    struct packages_progress progress;
+    struct err ignored;
+
+    progress_init(&progress, c, text_of(*box, "id"));
+    while (strcmp(text_of(*box, "phase"), "creating") == 0) {
+        json_t *now = NULL;
+        progress_look(&progress);
+        (void)poll(NULL, 0, LOOK_MS);
+        if (client_call(c, "GET", target_box(progress.box, ""), NULL, &now) < 0)
+            return EXIT_CLIENT;
+        json_decref(*box);
+        *box = now;
+    }
+    bool failed = strcmp(text_of(*box, "phase"), "failed") == 0;
+    progress_done(&progress, !failed);
+    if (!failed)
+        return 0;
+    struct buf words;
+    buf_init(&words, 4096);
+    client_words(text_of(*box, "message"), &words);
+    fprintf(stderr, "carrel: %s\n", show_text(buf_string(&words)));
+    buf_done(&words);
+    json_t *gone = NULL;
+    (void)!client_ask(c, "DELETE", target_box(progress.box, ""), NULL, &gone, &ignored);
+    json_decref(gone);
+    return EXIT_CLIENT;
+}
+
 static int send_create(struct client *c, struct create *o)
 {
+    bool has_packages = json_object_get(o->body, "packages") || json_object_get(o->body, "python")
+                        || json_object_get(o->body, "template");
+    int status = 0;
     json_t *answer = NULL;
     char field[400] = "";
 
-    if (o->key)
-        snprintf(field, sizeof field, "Idempotency-Key: %.300s\r\n", o->key);
-    if (client_call_with(c, "POST", "/v1/boxes", field, json_incref(o->body), &o->mounts, &answer) < 0)
+    if (o->same)
+        snprintf(field, sizeof field, "Idempotency-Key: %.300s\r\n", o->same);
+    if (client_call_with(c, "POST", has_packages ? "/v1/boxes?wait=false" : "/v1/boxes", field, json_incref(o->body),
+                         &o->mounts, &answer) < 0)
         return EXIT_CLIENT;
-    if (c->json)
+    if (has_packages)
+        status = follow_create(c, &answer);
+    if (status == 0 && c->json)
         print_json(answer);
-    else
+    else if (status == 0)
         puts(text_of(answer, "id"));
     json_decref(answer);
-    return 0;
+    return status;
 }
 
 int client_create(int argc, char **argv)
@@ -153,8 +209,12 @@ int client_create(int argc, char **argv)
         { "template", 0, true, set_template },
         { "writable-root", 0, false, set_writable_root },
         { "mount", 0, true, set_mount },
+        { "volume", 0, true, set_volume },
+        { "secret", 0, true, set_secret },
         { "device", 0, true, set_device },
-        NET_FLAGS(set_net, set_allow, set_deny)
+        NET_FLAGS(set_net, set_allow, set_deny) { "net-limit", 0, true, set_net_limit },
+        PACKAGE_FLAGS(set_packages, set_requirements)
+        { "python", 0, true, set_python },
         { "env", 'e', true, set_env },
         { "label", 'l', true, set_label },
         { "ttl", 0, true, set_ttl },
@@ -164,6 +224,7 @@ int client_create(int argc, char **argv)
         { "user", 0, true, set_user },
         { "store", 0, true, set_store },
         { "key", 0, true, set_key },
+        { "idempotency-key", 0, true, set_same },
     };
     struct client c = { .name = "create", .usage = usage };
     struct create o = { json_object(), json_object(), json_object(), json_object(), json_object(), json_array(), NULL,

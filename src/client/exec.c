@@ -57,6 +57,11 @@ static int set_workdir(void *into, const char *value, struct err *e)
                : 0;
 }
 
+static int set_secret(void *into, const char *value, struct err *e)
+{
+    return take_secret("--secret", value, ((struct remote_command *)into)->body, e);
+}
+
 static int set_user(void *into, const char *value, struct err *e)
 {
     uid_t uid;
@@ -123,6 +128,7 @@ int client_exec(int argc, char **argv)
         { "detach", 'd', false, set_background },       { "env", 'e', true, set_env },
         { "workdir", 'w', true, set_workdir },          { "timeout", 0, true, set_timeout },
         { "output-limit", 0, true, set_output_limit },  { "user", 'u', true, set_user },
+        { "secret", 0, true, set_secret },
     };
     struct remote_command *s = remote_new("exec", exec_usage);
     struct words words;
@@ -152,10 +158,11 @@ int client_shell(int argc, char **argv)
 {
     static const struct flag flags[] = { { "env", 'e', true, set_env },
                                          { "workdir", 'w', true, set_workdir },
-                                         { "user", 'u', true, set_user } };
+                                         { "user", 'u', true, set_user },
+                                         { "secret", 0, true, set_secret } };
     struct remote_command *s = remote_new("shell", shell_usage);
     struct words words;
-    int status = client_begin(&s->client, argc, argv, flags, 3, s, false, &words);
+    int status = client_begin(&s->client, argc, argv, flags, sizeof flags / sizeof *flags, s, false, &words);
 
     if (status >= 0)
         return remote_finish(s, status);

@@ -127,7 +127,7 @@ static bool put(struct follow *f, int fd, const char *data, size_t size)
         f->stopped |= r == -EINTR;
         return r == 0;
     }
-    buf_add(&f->capture[fd - STDOUT_FILENO], data, size);       /* that it is full shows in the buffer */
+    buf_add(&f->capture[fd - STDOUT_FILENO], data, size);       /* the buffer records an overflow */
     return true;
 }
 
@@ -153,7 +153,7 @@ static void hand_on(struct follow *f, const json_t *event, int fd)
     free(plain);
 }
 
-/* On standard error, at the place where it is missing. */
+/* On standard error, at the place of the gap. */
 static void tell_dropped(const json_t *event)
 {
     uint64_t bytes = (uint64_t)json_integer_value(json_object_get(event, "stdout_bytes"))
@@ -182,7 +182,7 @@ static void take_event(struct follow *f, json_t *event)
         f->offset = (uint64_t)json_integer_value(json_object_get(event, "next"));
 }
 
-/* Whole lines out of what has come. */
+/* Handles the complete lines of the received bytes. */
 static int take_lines(struct follow *f)
 {
     size_t at = 0;
@@ -203,13 +203,12 @@ static int take_lines(struct follow *f)
     return 0;
 }
 
-/* One piece and not all that there is: from a command that writes faster than we can show it there is always more, and
- * the caller has signals and keys to look after. A piece is at least as large as the exchange's buffer, so nothing
- * stays there that poll would not tell of. */
+/* One piece only: a fast command always has more, and the caller must also handle signals and keys. A piece is at least
+ * as large as the exchange's buffer, so no bytes stay there where poll does not see them. */
 int follow_step(struct follow *f, bool wait)
 {
     enum { PIECE = 256 << 10 };
-    _Static_assert((int)PIECE >= (int)EXCHANGE_BUFFER, "what is left in the buffer would not wake the caller");
+    _Static_assert((int)PIECE >= (int)EXCHANGE_BUFFER, "bytes left in the buffer would not wake the caller");
 
     char *room = buf_reserve(&f->line, PIECE);
     ssize_t n = room ? exchange_read(f->x, room, PIECE, wait) : -EFBIG;
@@ -241,7 +240,7 @@ static uint64_t us_of(const json_t *object, const char *key)
     return (uint64_t)(json_number_value(json_object_get(object, key)) * 1000 + 0.5);
 }
 
-/* Milliseconds of a timeout, else the number that is told. */
+/* Milliseconds of a timeout, else the limit's value. */
 static uint64_t limit_of(const json_t *end, enum outcome outcome)
 {
     const json_t *value = json_object_get(json_object_get(end, "limit"), "value");
@@ -289,8 +288,8 @@ void tell_refused(const json_t *end)
 
     if (!json_is_object(refused))
         return;
-    buf_init(&advice, NET_RULE_TEXT + 64);
-    refusals_advise("--allow ", json_string_value(json_object_get(refused, "rule")), "", &advice);
+    buf_init(&advice, NET_RULE_TEXT + 192);
+    refusals_advise("--allow ", json_string_value(json_object_get(refused, "rule")), "", "--packages NAME", &advice);
     fprintf(stderr, "carrel: %s%s\n", show_text(text_of(refused, "message")), show_text(buf_string(&advice)));
     buf_done(&advice);
 }

@@ -1,5 +1,5 @@
-/* carrel forward: a TCP listener on this host's loopback; every connection becomes a tunnel through the server into the
- * box, moved by a process of its own, so that a slow one holds up nobody. The processes end with this one. */
+/* carrel forward: a TCP listener on this host's loopback. Each connection becomes a tunnel through the server into the
+ * box, moved by a process of its own, so that a slow one delays no other. These processes end with this one. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -41,8 +41,9 @@ static int read_port(const char *word, struct forwarded_port *ret, struct err *e
     int r = parse_count("the local port", local, 0, 65535, &number, e);
     if (r == 0)
         r = parse_count("the box's port", colon ? colon + 1 : local, 1, 65535, &remote, e);
-    if (r == 0 && remote == KEEPER_INLET_PORT)      /* the server refuses it, too, but only when somebody connects */
-        r = err_set(e, EPERM, STEP_USAGE, "port %u of a box is its inlet; only what runs in the box may connect there",
+    if (r == 0 && remote == KEEPER_INLET_PORT)      /* the server refuses it, too, but only at a connection */
+        r = err_set(e, EPERM, STEP_USAGE,
+                    "port %u of a box is for its grants; only what runs in the box may connect there",
                     remote);
     ret->local = (uint16_t)number;
     ret->remote = (uint16_t)remote;
@@ -70,12 +71,12 @@ static int open_listener(struct forwarded_port *p, struct err *e)
 /* One direction. */
 struct flow {
     int    from, to;
-    bool   ended;               /* from gives no more */
+    bool   ended;               /* end of file on from */
     size_t at, size;
     char   data[PIECE];
 };
 
-/* False: it is broken. */
+/* False: the connection is broken. */
 static bool flow_move(struct flow *f, const struct pollfd *from, const struct pollfd *to)
 {
     if (f->at == f->size && !f->ended && from->revents) {
@@ -109,7 +110,7 @@ static void move_both(int local, struct exchange *x)
 
     up = (struct flow){ .from = local, .to = x->fd };
     down = (struct flow){ .from = x->fd, .to = local, .size = x->end - x->begin };
-    /* What came with the answer's head. */
+    /* Bytes that came with the answer's head. */
     if (down.size > sizeof down.data)
         return;
     memcpy(down.data, x->data + x->begin, down.size);
@@ -118,7 +119,7 @@ static void move_both(int local, struct exchange *x)
                                { .fd = x->fd, .events = wanted(&down, &up) } };
         if (down.ended && down.at == down.size)
             return;
-        /* A side that is closed for good would wake us for ever. */
+        /* A side that is closed for good would wake poll again and again. */
         for (int i = 0; i < 2; i++)
             if (!p[i].events)
                 p[i].fd = -1;
@@ -129,7 +130,7 @@ static void move_both(int local, struct exchange *x)
     }
 }
 
-/* The child's whole life. */
+/* The child: one tunnel. */
 static void serve(const struct client *c, const char *box, uint16_t remote, int local, pid_t parent)
 {
     static struct exchange x;
@@ -137,7 +138,7 @@ static void serve(const struct client *c, const char *box, uint16_t remote, int 
     struct err e = { 0 };
 
     prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
-    if (getppid() != parent)        /* it ended before that */
+    if (getppid() != parent)        /* the parent had exited before */
         _exit(0);
     snprintf(rest, sizeof rest, "/tunnel/%u", remote);
     if (exchange_open(&x, &c->server, "POST", target_box(box, rest),
@@ -159,7 +160,7 @@ static int accept_all(const struct client *c, const char *box, struct forwarded_
     struct pollfd list[PORTS_MAX];
     pid_t own = getpid();
 
-    signal(SIGCHLD, SIG_IGN);   /* nobody waits for them */
+    signal(SIGCHLD, SIG_IGN);   /* reap automatically */
     for (int i = 0; i < n; i++)
         list[i] = (struct pollfd){ .fd = ports[i].fd, .events = POLLIN };
     for (;;) {

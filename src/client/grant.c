@@ -1,4 +1,5 @@
-/* carrel grant create|ls|rm: who may call functions of a service. A token is told once, alone on standard output. */
+/* carrel grant create|ls|rm: rights to call functions of a service. A token is printed once, alone on standard
+ * output. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +15,7 @@ static const char usage[] =
     "\n"
     "A grant is the right to call these functions of a service (all, if none is named), and nothing else of the\n"
     "server. With --box the code in that box has it, without a token, at http://127.0.0.1:807/v1/grant; else\n"
-    "whoever has the token, which is shown once.\n";
+    "holders of the token, which is shown once.\n";
 
 static int set_box(void *into, const char *value, struct err *e)
 {
@@ -140,7 +141,7 @@ int client_grant(int argc, char **argv)
         status = take_back(&c, &words);
     else
         status =
-            client_misused(&c, word[0] ? "there is no 'grant %s'" : "what about grants?%s", parse_quote(word).text);
+            client_misused(&c, word[0] ? "there is no 'grant %s'" : "name an action%s", parse_quote(word).text);
     json_decref(body);
     return status;
 }

@@ -1,4 +1,5 @@
-/* carrel jobs, wait and kill: the commands of a box. Kernels and services' workers are commands, too, but not jobs. */
+/* carrel jobs, wait and kill: the commands of a box. Kernels and services' workers are commands, too, but are not shown
+ * as jobs. */
 #define _GNU_SOURCE
 #include "client/jobs.h"
 
@@ -165,7 +166,7 @@ static const char wait_usage[] =
     "command's,\n"
     "as 'carrel exec' gives it. --json: the command with its outcome and bill.\n";
 
-/* The command once it has ended; NULL: the reason was told. The server may be away for some seconds. */
+/* The command once it has ended; NULL after it reported an error. Retries for some seconds while the server is away. */
 static json_t *await_end(const struct client *c, const char *target)
 {
     const struct timespec pause = { .tv_nsec = 50000000L };
@@ -220,7 +221,7 @@ int client_wait(int argc, char **argv)
 static const char kill_usage[] =
     "usage: carrel kill BOX JOB [SIGNAL] [--json] [--url URL]\n"
     "\n"
-    "Sends a signal to a command of a box and to what it started (its process group): a name like TERM or KILL, or a "
+    "Sends a signal to a command of a box and its children (its process group): a name like TERM or KILL, or a "
     "number.\n"
     "Without SIGNAL it is TERM. 'carrel wait' waits for the end.\n";
 

@@ -6,8 +6,7 @@
 
 enum { JOB_ID_BYTES = 32 };
 
-/* The id of a command: the word, if there is one, else that of the newest command in the background. -1: the reason was
- * told. */
+/* The id of a command: the word, if there is one, else the newest background command. -1: the error was reported. */
 MUST_CHECK int job_find(const struct client *c, const char *box, const char *word, char ret[JOB_ID_BYTES]);
 
 #endif

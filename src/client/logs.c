@@ -32,7 +32,7 @@ static const struct flag follow_flag[] = { { "follow", 'f', false, set_follow } 
 
 static const char logs_usage[] = "usage: carrel logs [-f] BOX [JOB] [--json] [--url URL]\n"
                                  "\n"
-                                 "Shows what a command wrote; without JOB, the newest one in the background. -f: until "
+                                 "Shows a command's output; without JOB, the newest background command's. -f: until "
                                  "it ends. --json: the events with\n"
                                  "their offsets. The exit status is the command's, as 'carrel exec' gives it; 0 while "
                                  "it runs.\n";
@@ -72,7 +72,7 @@ int client_logs(int argc, char **argv)
 static const char events_usage[] =
     "usage: carrel events [-f] [BOX] [--json] [--url URL]\n"
     "\n"
-    "Shows what happened to a box. -f: and what happens from now on; without BOX, to all of yours.\n";
+    "Shows the events of a box. -f: and follows new ones; without BOX, of all your boxes.\n";
 
 enum { EVENT_BYTES_MAX = 1 << 20, PATIENCE_US = 15000000 };
 
@@ -140,8 +140,8 @@ static int read_events(const struct client *c, struct exchange *x, uint64_t *las
     return (int)n;
 }
 
-/* From the start of the box's log (or, without one, from now) until we are ended; if the server goes away, from where
- * it was. */
+/* From the start of the box's log (or, without a box, from now) until a signal ends us; after a lost connection it
+ * resumes. */
 static int watch(const struct client *c, const char *box)
 {
     const struct timespec pause = { .tv_nsec = 50000000L };

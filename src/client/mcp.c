@@ -1,8 +1,7 @@
 /* carrel mcp: an MCP server on standard input and output, for programs that start their servers themselves. It knows
- * nothing of the protocol but its envelope: each line that comes in is a POST to the server's /mcp, made by a child of
- * its own, which writes what comes back as lines; so calls run side by side, and a call is cancelled by ending its
- * child (for the server, a client that goes). The handshake's requests and those of the stateless revision
- * pass alike. */
+ * only the protocol's envelope: each input line is a POST to the server's /mcp, made by a child of its own, which
+ * writes the answers as lines. So calls run in parallel, and killing the child cancels its call (the server sees its
+ * client go away). Handshake requests and those of the stateless revision are passed alike. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -22,26 +21,14 @@
 #include "base/jsonscan.h"
 #include "client/client.h"
 #include "client/commands.h"
+#include "client/mcp_options.h"
 #include "client/wire/private.h"
 
 enum { LINE_MAX_BYTES = 16 << 20, ANSWER_MAX_BYTES = 128 << 20 };
-enum { CALLS_MAX = 64, FIELD_MAX = 1024, NAME_MOST = 128, LAST_S = 1 };
+enum { CALLS_MAX = 64, FIELD_MAX = 1024, LAST_S = 1 };
 enum { NO_JSON = -32700, NO_REQUEST = -32600, FAILED = -32603 };
 
 #define META "io.modelcontextprotocol/"
-
-static const char usage[] =
-    "usage: carrel mcp [--box BOX] [--tools NAME,NAME] [--service NAME] [--url URL]\n"
-    "       carrel mcp config [the same]\n"
-    "\n"
-    "An MCP server on standard input and output: tools to run code and commands in boxes, and for their files. If no\n"
-    "server is running, one is started for as long as this program runs. `config` prints what MCP clients want to be\n"
-    "told of it.\n"
-    "\n"
-    "  --box BOX        the tools of this box only, which is then named in no call\n"
-    "  --tools NAMES    these tools only, like run_code,read_file\n"
-    "  --service NAME   the functions of this service instead (with CARREL_TOKEN, those that its grant names)\n"
-    "  --url URL\n";
 
 struct stdio_call {
     pid_t   pid;        /* 0: free */
@@ -49,38 +36,13 @@ struct stdio_call {
 };
 
 struct relay {
-    struct client client;
-    const char   *service, *box, *tools;        /* NULL: not told */
-    char          target[1024];
+    struct client      client;
+    struct mcp_options options;
+    bool          is_private;       /* the server ends with this process */
     char          session[40];      /* of this process: its calls without `box` share one */
-    int           lock;             /* a file whose lock says who may write to standard output */
+    int           lock;             /* a file; the holder of its lock may write to standard output */
     struct stdio_call   calls[CALLS_MAX];
 };
-
-static int set_service(void *into, const char *value, struct err *e)
-{
-    (void)e;
-    ((struct relay *)into)->service = value;
-    return 0;
-}
-
-static int set_box(void *into, const char *value, struct err *e)
-{
-    (void)e;
-    ((struct relay *)into)->box = value;
-    return 0;
-}
-
-static int set_tools(void *into, const char *value, struct err *e)
-{
-    (void)e;
-    ((struct relay *)into)->tools = value;
-    return 0;
-}
-
-static const struct flag flags[] = { { "service", 0, true, set_service },
-                                     { "box", 0, true, set_box },
-                                     { "tools", 0, true, set_tools } };
 
 /* ---- one message, in a child ---- */
 
@@ -91,13 +53,13 @@ static void write_all(const char *data, size_t size)
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            _exit(EXIT_CLIENT);     /* nobody reads any more */
+            _exit(EXIT_CLIENT);     /* our reader is gone */
         data += n;
         size -= (size_t)n;
     }
 }
 
-/* A message is a line; two children never write at once. */
+/* A message is a line; the lock keeps children from writing at once. */
 static void put_line(const struct relay *relay, const char *data, size_t size)
 {
     struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
@@ -122,7 +84,7 @@ static void put_failure(const struct relay *relay, json_t *id, int code, const c
     json_decref(answer);
 }
 
-/* Only what may stand in a field, and how the protocol writes anything else. */
+/* A value that may stand in a field as it is, or the protocol's encoding of any other. */
 static void add_field(struct buf *fields, const char *name, const char *value)
 {
     bool is_plain =
@@ -142,8 +104,8 @@ static void add_field(struct buf *fields, const char *name, const char *value)
     }
 }
 
-/* The stateless revision says some of its body again in fields, for whoever stands between; between here and the server
- * is nobody, but the server checks. */
+/* The stateless revision repeats parts of its body in fields for proxies. There is no proxy here, but the server checks
+ * them. */
 static void add_fields(struct buf *fields, const struct relay *relay, json_t *root)
 {
     json_t *params = json_object_get(root, "params"), *meta = json_object_get(params, "_meta");
@@ -153,6 +115,8 @@ static void add_fields(struct buf *fields, const struct relay *relay, json_t *ro
 
     buf_add_text(fields, "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n");
     buf_printf(fields, "Mcp-Session-Id: %s\r\n", relay->session);
+    if (relay->is_private)
+        buf_add_text(fields, "Carrel-Relay: private\r\n");
     if (!version)
         return;
     add_field(fields, "MCP-Protocol-Version", version);
@@ -161,7 +125,7 @@ static void add_fields(struct buf *fields, const struct relay *relay, json_t *ro
         add_field(fields, "Mcp-Name", name ? name : uri);
 }
 
-/* Whether a message is the answer, after which the client waits for nothing more. */
+/* Whether a message is the answer, after which the client expects nothing more. */
 static bool is_answer(const char *data, size_t size)
 {
     struct jsonslice message = { data, size };
@@ -170,7 +134,7 @@ static bool is_answer(const char *data, size_t size)
            && !jsonscan_find(message, "method").data;
 }
 
-/* Lines of a stream of events: each "data:" is a message. Before `from` there is no line end. */
+/* Passes a stream of events on: each "data:" line is a message. Before `from` there is no line end. */
 static bool relay_events(const struct relay *relay, struct buf *all, size_t from)
 {
     char *end, *line = all->data, *stop = all->data + all->length;
@@ -190,7 +154,7 @@ static bool relay_events(const struct relay *relay, struct buf *all, size_t from
     return is_answered;
 }
 
-/* Line ends may stand between the tokens of an answer; here a line is a message. */
+/* An answer may have line ends between tokens; here a line is a message. */
 static void relay_whole(const struct relay *relay, struct buf *all)
 {
     for (size_t i = 0; i < all->length; i++)
@@ -199,7 +163,8 @@ static void relay_whole(const struct relay *relay, struct buf *all)
     put_line(relay, all->data, all->length);
 }
 
-/* A request that was refused before it was read is answered without its id, and its client would wait for ever. */
+/* A request that was refused before it was parsed is answered without its id, and its client would wait for ever. So
+ * the id is added. */
 static bool relay_refusal(const struct relay *relay, json_t *id, const struct buf *all)
 {
     json_t *answer = json_loadb(all->data, all->length, 0, NULL), *error = json_object_get(answer, "error");
@@ -212,7 +177,7 @@ static bool relay_refusal(const struct relay *relay, json_t *id, const struct bu
     return is_refused;
 }
 
-/* Whoever asked waits until it hears something: half an answer, or a stream that ends without one, is a failure. */
+/* The client waits for an answer: half an answer, or a stream that ends without one, is a failure. */
 static int relay_answer(const struct relay *relay, json_t *id, struct exchange *x)
 {
     struct http_text type = http_head_get(&x->head, "Content-Type");
@@ -252,11 +217,11 @@ static int post(const struct relay *relay, json_t *root, const char *line, size_
     if (r < 0)
         r = err_set(e, -r, STEP_USAGE, "the name of the tool is too long");
     if (r == 0)
-        r = exchange_open(&x, &relay->client.server, "POST", relay->target, fields.data, (int64_t)size, e);
+        r = exchange_open(&x, &relay->client.server, "POST", relay->options.target, fields.data, (int64_t)size, e);
     buf_done(&fields);
     if (r < 0)
         return r;
-    (void)!exchange_send(&x, line, size);       /* if it wants no more, its answer says why */
+    (void)!exchange_send(&x, line, size);       /* if the server stops reading, its answer says why */
     r = exchange_answer(&x, e);
     if (r == 0 && (r = relay_answer(relay, json_object_get(root, "id"), &x)) < 0)
         err_set(e, -r, STEP_WAIT, "the server's answer cannot be read (HTTP status %d)", x.status);
@@ -271,7 +236,7 @@ static void child(const struct relay *relay, pid_t parent, json_t *root, const c
 
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     if (getppid() != parent)
-        _exit(EXIT_CLIENT);     /* it ended before it could be told */
+        _exit(EXIT_CLIENT);     /* the parent exited before the signal was set */
     signal(SIGPIPE, SIG_IGN);
     if (post(relay, root, line, size, &e) < 0 && id)
         put_failure(relay, id, FAILED, e.what);
@@ -292,7 +257,7 @@ static void reap(struct relay *relay)
             }
 }
 
-/* NULL: as many run as may. Waiting for one would mean not to hear who wants to cancel, or to leave. */
+/* NULL: the most calls are running. Waiting for one would block cancellations and the end of input. */
 static struct stdio_call *free_call(struct relay *relay)
 {
     for (size_t i = 0; i < CALLS_MAX; i++)
@@ -301,7 +266,7 @@ static struct stdio_call *free_call(struct relay *relay)
     return NULL;
 }
 
-/* While it holds the lock a child is in the middle of a line; it is ended after it. */
+/* A child that holds the lock is in the middle of a line; it is killed afterwards. */
 static void cancel(struct relay *relay, json_t *id)
 {
     struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
@@ -354,7 +319,7 @@ static void take_line(struct relay *relay, const char *line, size_t size)
         put_failure(relay, json_null(), NO_REQUEST, "a request is one JSON object");
     } else if (!id && strcmp(text_of(root, "method"), "notifications/cancelled") == 0) {
         cancel(relay, json_object_get(json_object_get(root, "params"), "requestId"));
-    } else if (id) {        /* other notifications tell a server without sessions nothing */
+    } else if (id) {        /* other notifications mean nothing to a server without sessions */
         start_call(relay, root, line, size);
     }
     json_decref(root);
@@ -380,8 +345,8 @@ static bool is_busy(const struct relay *relay)
     return false;
 }
 
-/* Whoever closed our input wants no more answers; or has all that it wanted to ask in a file. So what is about to be
- * answered is, and the rest is ended. */
+/* Our input is closed: the client has gone, or its requests came from a file. Calls that end within LAST_S are
+ * answered, the others cancelled. */
 static void end_calls(struct relay *relay)
 {
     struct timespec left = { .tv_sec = LAST_S };
@@ -403,14 +368,14 @@ static void on_alarm(int signal)
     _exit(0);
 }
 
-/* The box that calls without `box` shared goes with us. If the server does not answer, it goes when it was idle. */
+/* Deletes the box that calls without `box` shared. If the server does not answer, the idle timeout deletes it. */
 static void end_session(const struct relay *relay)
 {
     static struct exchange x;
     char fields[80];
     struct err ignored = { 0 };
 
-    if (relay->service || relay->box)
+    if (relay->options.service || relay->options.box)
         return;
     signal(SIGALRM, on_alarm);
     alarm(LAST_S);
@@ -428,7 +393,7 @@ static int relay_all(struct relay *relay)
     struct buf line;
     ssize_t n;
 
-    buf_init(&line, LINE_MAX_BYTES);        /* of a longer one nothing more is kept */
+    buf_init(&line, LINE_MAX_BYTES);        /* longer lines are cut */
     while ((n = read(STDIN_FILENO, piece, sizeof piece)) > 0 || (n < 0 && errno == EINTR)) {
         const char *at = piece, *stop = piece + (n > 0 ? n : 0), *end;
         while ((end = memchr(at, '\n', (size_t)(stop - at)))) {
@@ -446,80 +411,13 @@ static int relay_all(struct relay *relay)
 
 /* ---- the commands ---- */
 
-static void add_option(json_t *args, const char *name, const char *value)
-{
-    if (!value)
-        return;
-    (void)!json_array_append_new(args, json_string(name));
-    (void)!json_array_append_new(args, json_string(value));
-}
-
-static int print_config(const struct relay *relay)
-{
-    char self[4096];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    json_t *args = json_pack("[s]", "mcp");
-    const char *name = relay->service ? relay->service : "carrel";
-
-    self[n > 0 ? n : 0] = '\0';
-    /* This program is carrel-server; what people start is carrel beside it, or in ../bin. */
-    char *slash = strrchr(self, '/');
-    char carrel[4200] = "carrel";
-    for (int i = 0; slash && i < 2; i++) {
-        char path[4200];
-        snprintf(path, sizeof path, "%.*s/%scarrel", (int)(slash - self), self, i ? "../bin/" : "");
-        if (access(path, X_OK) == 0) {
-            char *real = realpath(path, NULL);
-            snprintf(carrel, sizeof carrel, "%s", real ? real : path);
-            free(real);
-            break;
-        }
-    }
-    add_option(args, "--service", relay->service);
-    add_option(args, "--box", relay->box);
-    add_option(args, "--tools", relay->tools);
-    add_option(args, "--url", relay->client.url);
-    json_t *config =
-        json_pack("{s:{s:{s:s,s:s,s:o}}}", "mcpServers", name, "type", "stdio", "command", carrel, "args", args);
-    print_json(config);
-    json_decref(config);
-    return 0;
-}
-
-static bool is_name(const char *name)
-{
-    return !name || (name[0] && strlen(name) <= NAME_MOST);
-}
-
-/* NULL, or what is wrong. */
-static const char *make_target(struct relay *relay)
-{
-    struct buf target;
-
-    buf_init_fixed(&target, relay->target, sizeof relay->target);
-    buf_add_text(&target, "/mcp");
-    if (relay->service && (relay->box || relay->tools))
-        return "--service gives the functions of a service, and --box and --tools those of boxes";
-    if (relay->service)
-        target_add(&target, "/services/", relay->service);
-    if (relay->box)
-        target_add(&target, "/boxes/", relay->box);
-    if (relay->tools)
-        target_add(&target, "?tools=", relay->tools);
-    if (!is_name(relay->service))
-        return "--service takes the name of a service";
-    if (!is_name(relay->box))
-        return "--box takes the name or id of a box";
-    return buf_error(&target) < 0 || (relay->tools && !relay->tools[0]) ? "--tools takes names of tools" : NULL;
-}
-
 static int find_server(struct client *c, struct private_server *own)
 {
     char *settings[] = { NULL };
     struct err e = { 0 };
     int r = server_find(c->url, &c->server, &e);
 
-    if (r < 0 && !c->url && !getenv("CARREL_URL"))
+    if (r < 0 && !c->url && !server_named())
         r = private_server_start(own, settings, &c->server, &e);
     return r < 0 ? client_complain(&e) : -1;
 }
@@ -537,22 +435,25 @@ static int make_session(struct relay *relay)
 
 int client_mcp(int argc, char **argv)
 {
-    static struct relay relay = { .client = { .name = "mcp", .usage = usage, .may_lack_server = true } };
+    static struct relay relay = { .client = { .name = "mcp", .usage = mcp_usage, .may_lack_server = true } };
     struct private_server own = { 0 };
     struct words words;
-    int status = client_begin(&relay.client, argc, argv, flags, sizeof flags / sizeof *flags, &relay, false, &words);
+
+    relay.options.boxes = json_object();
+    int status = client_begin(&relay.client, argc, argv, mcp_flags, MCP_FLAGS, &relay.options, false, &words);
 
     if (status >= 0)
         return status;
     if (words.n > 1 || (words.n == 1 && strcmp(words.at[0], "config") != 0))
         return client_misused(&relay.client, "it takes no word but 'config'");
-    const char *wrong = make_target(&relay);
+    const char *wrong = mcp_make_target(&relay.options);
     if (wrong)
         return client_misused(&relay.client, "%s", wrong);
     if (words.n == 1)
-        return print_config(&relay);
+        return mcp_print_config(&relay.options, relay.client.url);
     if ((status = find_server(&relay.client, &own)) >= 0)
         return status;
+    relay.is_private = own.guardian != 0;
     relay.lock = memfd_create("carrel-mcp", MFD_CLOEXEC);
     if (relay.lock < 0 || make_session(&relay) < 0) {
         perror("carrel: mcp");

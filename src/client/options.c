@@ -1,6 +1,6 @@
-/* The command line, by getopt_long with messages of our own. What can be judged here is judged here, so that the
- * message names the option and not a member of the request; values travel as they were written, the server understands
- * the same units. */
+/* The command line, by getopt_long with our own messages. Values are checked here where possible, so that the message
+ * names the option and not a member of the request; they are sent as written, because the server understands the same
+ * units. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <getopt.h>
@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/parse.h"
+#include "base/suggest.h"
 #include "client/client.h"
 
 enum { FLAGS_MAX = 40, COMMON_URL = 1000, COMMON_JSON, COMMON_HELP, FIRST_FLAG = 2000 };
@@ -68,7 +69,23 @@ static const struct flag *find_flag(const struct reading *r, int found)
     return NULL;
 }
 
-/* -1: go on. */
+static int refuse_unknown(const struct reading *r, const char *word)
+{
+    const char *names[FLAGS_MAX + 4], *instead = suggest_option(word);
+    char bare[64];
+    size_t n = 0;
+
+    if (instead)
+        return client_misused(r->c, "there is no option %s; %s", parse_quote(word).text, instead);
+    snprintf(bare, sizeof bare, "%.*s", (int)strcspn(word + strspn(word, "-"), "="), word + strspn(word, "-"));
+    for (const struct option *o = r->longs; o->name; o++)
+        names[n++] = o->name;
+    const char *nearest = word[1] == '-' ? suggest_nearest(bare, names, n) : NULL;
+    return nearest ? client_misused(r->c, "there is no option %s; did you mean --%s?", parse_quote(word).text, nearest)
+                   : client_misused(r->c, "there is no option %s", parse_quote(word).text);
+}
+
+/* -1: continue. */
 static int take_option(struct reading *r, int found, char **argv)
 {
     struct err e = { 0 };
@@ -93,8 +110,8 @@ static int take_option(struct reading *r, int found, char **argv)
         return client_misused(r->c, "%s needs a value", argv[optind - 1]);
     default:
         if (optopt && optopt < 256)
-            return client_misused(r->c, "there is no option -%c", optopt);
-        return client_misused(r->c, "there is no option %s", parse_quote(argv[optind - 1]).text);
+            return refuse_unknown(r, (const char[]){ '-', (char)optopt, '\0' });
+        return refuse_unknown(r, argv[optind - 1]);
     }
 }
 
@@ -122,7 +139,7 @@ int client_begin(struct client *c, int argc, char **argv, const struct flag *fla
 
     prepare(&r);
     *ret = (struct words){ .n = 0, .at = argv };
-    /* getopt takes argv[0] for a program's name: each round starts at the word before. Operands are moved to the front,
+    /* getopt takes argv[0] for a program's name: each round starts one word earlier. Operands are moved to the front,
      * over words that were read. */
     for (int at = 0; at < argc && status < 0;) {
         status = take_options(&r, argc - at, argv + at, &dashes);
@@ -130,7 +147,7 @@ int client_begin(struct client *c, int argc, char **argv, const struct flag *fla
         bool command = stops && ret->n == 1;
         if (status >= 0 || at >= argc)
             break;
-        if (dashes || command) {
+        if (dashes || command || c->operand_ends) {
             while (at < argc)
                 ret->at[ret->n++] = argv[at++];
             break;

@@ -1,8 +1,8 @@
 /* One poll loop: our signals, the output, standard input, the connection for input. Output comes as lines over one
- * connection, input goes over another one, as a body that is sent while it is typed. If the front goes away it is
- * looked for again, and the output goes on where it was. In a terminal session every key is the command's; otherwise
- * the first signal is handed on and the second one ends it all, also
- * while nobody reads our output, or the server does not answer. */
+ * connection; input goes over another, as a body that is sent while it is typed. If the front goes away, the loop
+ * reconnects and output resumes where it was. In a terminal session every key goes to the command; otherwise the first
+ * signal is passed on and the second ends everything, also while our output is not read or the server does not
+ * answer. */
 #define _GNU_SOURCE
 #include "client/remote.h"
 
@@ -55,7 +55,7 @@ static void make_cooked(struct remote_command *s)
     s->raw = false;
 }
 
-/* A small request about the command. The HTTP status; < 0: nobody answered in time, or before the next signal. */
+/* A small request about the command. The HTTP status; < 0: no answer in time, or before the next signal. */
 static int ask(struct remote_command *s, const char *method, const char *what, json_t *body, json_t **ret)
 {
     char rest[80];
@@ -107,7 +107,7 @@ static void input_open(struct remote_command *s)
         s->input_over = true;
 }
 
-/* Frames what is in the middle of piece as a chunk; nothing is the end of the body. */
+/* Frames the bytes in the middle of piece as a chunk; an empty chunk ends the body. */
 static void frame_piece(struct remote_command *s, size_t size)
 {
     char head[16];
@@ -125,7 +125,7 @@ static void read_stdin(struct remote_command *s)
 
     if (n < 0 && (errno == EINTR || errno == EAGAIN))
         return;
-    /* A terminal has no end of file, only a key that means it, to one read; it is pressed again after a while. */
+    /* A terminal has no end of file, only a key that means it for one read; the key is sent again after a while. */
     if (n <= 0 && s->terminal) {
         s->eof_us = clock_monotonic_us() + EOF_AGAIN_US;
         s->piece[16] = END_OF_FILE;
@@ -168,7 +168,7 @@ static int open_signals(struct remote_command *s)
     return s->signals < 0 ? -1 : 0;
 }
 
-/* True: that is the end. */
+/* True: stop. */
 static bool take_signals(struct remote_command *s)
 {
     struct signalfd_siginfo info;
@@ -186,14 +186,15 @@ static bool take_signals(struct remote_command *s)
             s->caught = number;
             int r = order(s, "POST", "/signal", json_pack("{s:i}", "signal", number));
             if (r < 0 && r != -EINTR)
-                return true;        /* nobody is there to hand it on; if interrupted, the next signal is here already */
+                return true;        /* there is no command to pass it on to; if interrupted, the next signal is here
+                                     * already */
             s->kill_at_us = s->grace_us ? clock_monotonic_us() + s->grace_us : 0;
         }
     }
     return false;
 }
 
-/* Ends a command that has not ended by the signal that was handed on. */
+/* Kills a command that did not end after the signal. */
 static void end_if_late(struct remote_command *s)
 {
     if (!s->kill_at_us || clock_monotonic_us() < s->kill_at_us)
@@ -202,7 +203,7 @@ static void end_if_late(struct remote_command *s)
     (void)order(s, "DELETE", "", NULL);
 }
 
-/* While output is handed on. A reader that does not read is not waited for once a signal has ended the command. */
+/* Called while output is written. After a signal has ended the command, a stalled reader is not waited for. */
 static bool on_stall(void *arg, uint64_t stalled_us)
 {
     struct remote_command *s = arg;
@@ -219,7 +220,7 @@ static bool on_stall(void *arg, uint64_t stalled_us)
     return is_over;
 }
 
-/* The server went away in the middle. */
+/* The connection to the server broke. */
 static int find_again(struct remote_command *s)
 {
     if (!s->follow.exec[0]) {
@@ -241,8 +242,8 @@ static int on_output(struct remote_command *s)
     int r = follow_step(&s->follow, false);
 
     if (r == -ECONNRESET && (r = find_again(s)) == 0) {
-        r = follow_step(&s->follow, false);     /* what came with the head; poll would not tell of it */
-        r = r == -ECONNRESET ? 0 : r;           /* gone once more: the next round finds out */
+        r = follow_step(&s->follow, false);     /* handles bytes that came with the head, which poll does not see */
+        r = r == -ECONNRESET ? 0 : r;           /* lost again: the next round reconnects */
     }
     if (r == 0) {
         if (s->follow.exec[0])
@@ -252,7 +253,7 @@ static int on_output(struct remote_command *s)
     return r;
 }
 
-/* A signal broke a wait for the server off. If it could be handed on, we are where we were. */
+/* A signal interrupted a wait for the server. If it could be passed on, the loop continues. */
 static int go_on(struct remote_command *s)
 {
     s->follow.interrupted = false;
@@ -271,7 +272,7 @@ static int time_left_ms(const struct remote_command *s, uint64_t now)
     return !next ? -1 : now >= next ? 0 : (int)((next - now + 999) / 1000);
 }
 
-/* 1: the command has ended; -1: something failed and was told. */
+/* 1: the command has ended; -1: an error was reported. */
 static int one_round(struct remote_command *s)
 {
     uint64_t now = clock_monotonic_us();
@@ -286,11 +287,11 @@ static int one_round(struct remote_command *s)
     int ready = poll(list, POLLS, time_left_ms(s, now));
     if (ready < 0)
         return errno == EINTR ? 0 : -1;
-    end_if_late(s);     /* also while output flows without a pause */
+    end_if_late(s);     /* also while output never pauses */
     if (list[POLL_SIGNALS].revents && take_signals(s))
         return 1;
     if (list[POLL_INPUT].revents & (POLLIN | POLLHUP | POLLERR))
-        input_close(s);         /* an answer: all was taken, or nobody reads any more */
+        input_close(s);         /* an answer: the input was taken, or is no longer read */
     else if (list[POLL_INPUT].revents & POLLOUT)
         push_piece(s);
     if (list[POLL_STDIN].revents && s->input->fd >= 0)

@@ -1,7 +1,6 @@
-/* `carrel run` by a server: what was asked for comes from carrel in a memfd (cli/viaserver.c). A box is made, the
- * command is started in it as a session, and the box is deleted with it: by the server itself when the command has
- * ended, so also when this process was killed. What is printed, and the exit status, are those of a run without a
- * server. */
+/* `carrel run` by a server. carrel passes the request in a memfd (cli/viaserver.c). It makes a box, starts the command
+ * in it as a session, and the server deletes the box when the command has ended, also if this process was killed.
+ * Output and exit status are those of a run without a server. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -27,17 +26,17 @@ enum { REQUEST_MAX = 16 << 20, CAPTURE_MAX = 256 << 20, GRACE_US = 5000000 };
 struct server_run {
     struct remote_command *session;
     json_t         *request;        /* owned */
-    json_t         *box;            /* owned: as it was made */
-    json_t         *walls;          /* owned: what holds it, if there is to be a report */
+    json_t         *box;            /* owned: the server's answer */
+    json_t         *walls;          /* owned: what is enforced, for the report */
     bool            json;
     const char     *report_path;    /* NULL: none */
-    int             report_fd;      /* owned; opened before the box is there */
+    int             report_fd;      /* owned; opened before the box exists */
     struct buf      capture[2];
 };
 
 /* ---- the report ---- */
 
-/* What holds the box, in the server's words; see cli/report.c. */
+/* What is enforced, in the server's words; see cli/report.c. */
 static void write_enforced(struct jsonout *j, const json_t *walls)
 {
     static const char *const parts[] = { "enforced", "not_enforced" };
@@ -67,7 +66,7 @@ static int write_report(const struct server_run *run, const json_t *end, struct 
     return jsonout_finish(&j);
 }
 
-/* Writes text where a report was asked for. 0, or the exit status if that could not be. */
+/* Writes text to the report's file. 0, or the exit status if that failed. */
 static int deliver(const struct server_run *run, struct buf *text, int r)
 {
     buf_add_char(text, '\n');
@@ -119,7 +118,7 @@ static int tell_end(const struct server_run *run, const json_t *end)
     return told ? told : exit_of(end, run->session->caught);
 }
 
-/* The server would not, or could not be reached. */
+/* The server refused, or could not be reached. */
 static int tell_refusal(const struct server_run *run, int status, json_t *answer, const struct err *e)
 {
     const char *message = status < 0 ? e->what : text_of(json_object_get(answer, "error"), "message");
@@ -185,7 +184,7 @@ static int make_box(struct server_run *run)
     return 0;
 }
 
-/* Asked while the box is there: it ends with its command. */
+/* Asked while the box exists: it ends with its command. */
 static int ask_walls(struct server_run *run)
 {
     json_t *answer = NULL;
@@ -202,7 +201,7 @@ static int ask_walls(struct server_run *run)
     return 0;
 }
 
-/* It is going already if the command has run; then this waits until it is gone. */
+/* If the command has run the server already deletes the box; this waits until it is gone. */
 static void end_box(const struct server_run *run)
 {
     json_t *answer = NULL;
@@ -233,7 +232,8 @@ static int carry_out(struct server_run *run)
     if (remote_prepare(s) < 0)
         return EXIT_CLIENT;
     int r = remote_run(s);
-    if (!s->follow.end && r > 0 && s->caught)       /* ended before it began, or before its end was told */
+    if (!s->follow.end && r > 0 && s->caught)       /* the signal came before the start, or before the end was
+                                                     * reported */
         s->follow.end = json_pack("{s:s,s:n,s:i}", "outcome", outcome_name(OUTCOME_KILLED), "exit_code", "signal",
                                   SIGKILL);
     if (s->follow.end)

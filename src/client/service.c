@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -14,7 +15,8 @@
 enum { CODE_MOST = 4 << 20, EXIT_RAISED = 1 };
 
 static const char usage[] =
-    "usage: carrel service create NAME FILE [--box BOX] [--memory 2G|max] [--env NAME=VALUE]... [--url URL]\n"
+    "usage: carrel service create NAME FILE [--box BOX] [--memory 2G|max] [--env NAME=VALUE]...\n"
+    "                             [--packages LIST]... [--python 3.12] [--template NAME] [--url URL]\n"
     "       carrel service ls [--json]\n"
     "       carrel service show NAME [--json]\n"
     "       carrel service call NAME FUNCTION [VALUE | KEY=VALUE]... [--timeout 30s] [--json]\n"
@@ -22,9 +24,10 @@ static const char usage[] =
     "       carrel service restart NAME\n"
     "       carrel service rm NAME...\n"
     "\n"
-    "A service is an interface file that was loaded once in a box; what it marks with @expose can be called. Values\n"
+    "A service is an interface file loaded once in a box; functions marked with @expose can be called. Values\n"
     "are JSON, or else texts: call calc add 1 2, call tools search query='blue paint' limit=3. The result is on the\n"
-    "standard output as JSON; a function that raises gives status 1 and its traceback. See also 'carrel grant'.\n";
+    "standard output as JSON, what the function prints on the standard error; a function that raises gives status 1\n"
+    "and its traceback. See also 'carrel grant'.\n";
 
 struct asking {
     json_t *body, *env, *limits, *settings;
@@ -45,6 +48,11 @@ static int set_memory(void *into, const char *value, struct err *e)
     return take_size("--memory", value, limits, "memory", e);
 }
 
+static int set_secret(void *into, const char *value, struct err *e)
+{
+    return take_secret("--secret", value, ((struct asking *)into)->body, e);
+}
+
 static int set_env(void *into, const char *value, struct err *e)
 {
     return take_pair("--env", value, ((struct asking *)into)->env, e);
@@ -63,6 +71,27 @@ static int set_allow(void *into, const char *value, struct err *e)
 static int set_deny(void *into, const char *value, struct err *e)
 {
     return take_net("--deny", value, ((struct asking *)into)->settings, e);
+}
+
+static int set_packages(void *into, const char *value, struct err *e)
+{
+    return take_packages("--packages", value, ((struct asking *)into)->settings, e);
+}
+
+static int set_requirements(void *into, const char *value, struct err *e)
+{
+    return take_packages("--requirements", value, ((struct asking *)into)->settings, e);
+}
+
+static int set_python(void *into, const char *value, struct err *e)
+{
+    return take_python(value, ((struct asking *)into)->settings, e);
+}
+
+static int set_template(void *into, const char *value, struct err *e)
+{
+    return json_object_set_new(((struct asking *)into)->settings, "template", json_string(value)) < 0
+               ? err_set(e, EINVAL, STEP_USAGE, "--template is not UTF-8") : 0;
 }
 
 static int set_timeout(void *into, const char *value, struct err *e)
@@ -226,7 +255,7 @@ static int show_log(const struct client *c, const struct words *words, struct bu
 
 /* ---- calling ---- */
 
-/* JSON, or else the text as it is. */
+/* JSON, or else plain text. */
 static json_t *read_value(const char *text)
 {
     json_t *value = json_loads(text, JSON_DECODE_ANY, NULL);
@@ -262,6 +291,25 @@ static int take_arguments(const struct client *c, const struct words *words, jso
     return r;
 }
 
+/* The function's prints; the standard output is for its result. */
+static void tell_prints(const json_t *answer)
+{
+    static const char *const streams[] = { "stdout", "stderr" };
+
+    for (size_t i = 0; i < 2; i++) {
+        const char *text = text_of(answer, streams[i]);
+        while (*text) {
+            size_t n = strcspn(text, "\n");
+            char *line = strndup(text, n);
+            fprintf(stderr, "%s\n", line ? show_text(line) : "");
+            free(line);
+            text += n + (text[n] == '\n');
+        }
+    }
+    if (json_is_true(json_object_get(answer, "truncated")))
+        fputs("carrel: the function printed more, which is left out\n", stderr);
+}
+
 static int call(const struct client *c, struct asking *a, const struct words *words, struct buf *target)
 {
     json_t *answer = NULL;
@@ -269,12 +317,15 @@ static int call(const struct client *c, struct asking *a, const struct words *wo
     if (words->n < 3)
         return client_misused(c, "call wants a service and a function");
     json_object_set_new(a->body, "function", json_string(words->at[2]));
+    json_object_set_new(a->body, "prints", json_true());
     int status = take_arguments(c, words, a->body);
     if (status)
         return status;
     if (client_call(c, "POST", target_of(target, words->at[1], "/call"), json_incref(a->body), &answer) < 0)
         return EXIT_CLIENT;
     json_t *error = json_object_get(answer, "error");
+    if (!c->json)
+        tell_prints(answer);
     if (c->json)
         print_json(answer);
     else if (error)
@@ -308,9 +359,13 @@ static int restart(const struct client *c, const struct words *words, struct buf
 int client_service(int argc, char **argv)
 {
     static const struct flag flags[] = { NET_FLAGS(set_net, set_allow, set_deny)
+                                         PACKAGE_FLAGS(set_packages, set_requirements)
+                                         { "python", 0, true, set_python },
+                                         { "template", 0, true, set_template },
                                          { "box", 0, true, set_box },
                                          { "memory", 'm', true, set_memory },
                                          { "env", 'e', true, set_env },
+                                         { "secret", 0, true, set_secret },
                                          { "timeout", 0, true, set_timeout } };
     struct client c = { .name = "service", .usage = usage };
     struct asking a = { json_object(), json_object(), json_object(), json_object() };
@@ -338,7 +393,7 @@ int client_service(int argc, char **argv)
         status = end_some(&c, &words, &target);
     else
         status =
-            client_misused(&c, word[0] ? "there is no 'service %s'" : "what about services?%s", parse_quote(word).text);
+            client_misused(&c, word[0] ? "there is no 'service %s'" : "name an action%s", parse_quote(word).text);
     buf_done(&target);
     json_decref(a.body);
     json_decref(a.env);

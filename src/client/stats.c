@@ -1,4 +1,4 @@
-/* carrel stats: what boxes use. With --watch the share of a processor is that of the last round. */
+/* carrel stats: resource usage of boxes. With --watch the processor share is that of the last round. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,12 +12,12 @@
 
 static const char usage[] = "usage: carrel stats [--watch] [BOX...] [--json] [--url URL]\n"
                             "\n"
-                            "Shows what the boxes use (without names: all of yours that run). --watch: again and "
-                            "again, until it is interrupted.\n";
+                            "Shows the resource usage of boxes (without names: all your running ones). --watch: again "
+                            "and again, until it is interrupted.\n";
 
 enum { ROUND_MS = 1000, KNOWN_MAX = 4096 };
 
-/* A box's processor time in the last round. */
+/* A box's processor time at the last round. */
 struct known {
     char     id[16];
     double   cpu_ms;
@@ -42,7 +42,7 @@ static int set_watch(void *into, const char *value, struct err *e)
     return 0;
 }
 
-/* "12%", or the whole time if there was no round before. */
+/* "12%", or the total time in the first round. */
 static const char *show_cpu(struct stats *s, const char *id, double cpu_ms)
 {
     uint64_t now = clock_monotonic_us();
@@ -78,7 +78,7 @@ static uint64_t number_of(const json_t *object, const char *key)
 
 static void add_box(struct stats *s, const json_t *box, json_t *usage_of_box)
 {
-    const json_t *limits = json_object_get(box, "limits");
+    const json_t *limits = json_object_get(box, "limits"), *net = json_object_get(usage_of_box, "net");
 
     if (s->client.json) {
         json_object_set(usage_of_box, "name", json_object_get(box, "name"));
@@ -93,10 +93,11 @@ static void add_box(struct stats *s, const json_t *box, json_t *usage_of_box)
               show_bytes(number_of(usage_of_box, "memory_peak_bytes")),
               show_share(number_of(usage_of_box, "disk_bytes"), number_of(limits, "disk"), true),
               show_share(number_of(usage_of_box, "pids"), number_of(limits, "pids"), false),
-              show_number(number_of(usage_of_box, "execs_running")), show_number(number_of(usage_of_box, "oom_kills")));
+              show_number(number_of(usage_of_box, "execs_running")), show_number(number_of(usage_of_box, "oom_kills")),
+              show_bytes(number_of(net, "bytes_sent")), show_bytes(number_of(net, "bytes_received")));
 }
 
-/* A box that is gone by now is left out if it was not named. */
+/* A box that is gone by now is left out unless it was named. */
 static int add_one(struct stats *s, const json_t *box, bool is_named)
 {
     json_t *answer = NULL;
@@ -141,7 +142,8 @@ static int one_round(struct stats *s)
     } else {
         if (s->watch && isatty(STDOUT_FILENO))
             fputs("\033[H\033[J", stdout);
-        table_print(&s->table);
+        if (status == 0 || s->table.n > 0)     /* a header alone says nothing after an error */
+            table_print(&s->table);
     }
     fflush(stdout);
     return status;
@@ -151,7 +153,7 @@ int client_stats(int argc, char **argv)
 {
     static const struct flag flags[] = { { "watch", 'w', false, set_watch } };
     static const char *const titles[] = {
-        "ID", "NAME", "CPU", "MEMORY", "PEAK", "DISK", "PIDS", "RUNNING", "OOM", NULL
+        "ID", "NAME", "CPU", "MEMORY", "PEAK", "DISK", "PIDS", "RUNNING", "OOM", "SENT", "RECEIVED", NULL
     };
     const struct timespec pause = { .tv_sec = ROUND_MS / 1000 };
     struct stats s = { .client = { .name = "stats", .usage = usage },
@@ -159,7 +161,7 @@ int client_stats(int argc, char **argv)
                        .all = json_array() };
     int status = s.known ? client_begin(&s.client, argc, argv, flags, 1, &s, false, &s.words) : EXIT_CLIENT;
 
-    table_init(&s.table, titles, 0x1fcu);
+    table_init(&s.table, titles, 0x7fcu);
     if (status < 0)
         while ((status = one_round(&s)) == 0 && s.watch)
             nanosleep(&pause, NULL);

@@ -1,5 +1,5 @@
-/* Tables and texts for people. Whatever comes from a box or from another user (names, labels, commands) is cleaned
- * first: a terminal obeys escape sequences. Colours are for terminals only, and not if NO_COLOR is set. */
+/* Tables and texts for people. Texts from a box or from another user (names, labels, commands) are cleaned first,
+ * because a terminal obeys escape sequences. Colours are for terminals only, and not if NO_COLOR is set. */
 #define _GNU_SOURCE
 #include <stdarg.h>
 #include <stdio.h>
@@ -141,7 +141,7 @@ void table_add(struct table *t, ...)
     t->n++;
 }
 
-/* How many places a text takes: bytes that do not continue a character. */
+/* The width of a text: counts the bytes that begin a character. */
 static int width_of(const char *text)
 {
     int n = 0;

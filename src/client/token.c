@@ -1,5 +1,5 @@
-/* carrel token create|list|revoke: for the server's admins. The secret is told once, alone on standard output, so that
- * a script can take it. */
+/* carrel token create|list|revoke: for the server's admins. The secret is printed once, alone on standard output, so
+ * that a script can read it. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
@@ -113,7 +113,7 @@ int client_token(int argc, char **argv)
         status = revoke(&c, &words);
     else
         status =
-            client_misused(&c, word[0] ? "there is no 'token %s'" : "what about tokens?%s", parse_quote(word).text);
+            client_misused(&c, word[0] ? "there is no 'token %s'" : "name an action%s", parse_quote(word).text);
     json_decref(m.body);
     json_decref(m.scopes);
     return status;

@@ -1,4 +1,4 @@
-/* Parts that the bodies of several writes have in common. */
+/* Parts that several bodies share. */
 #include "cluster/body.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* What a SandboxClaim needs now, as a pure function of what is known: boxclaim_plan(view) gives the writes to make
- * next, or, when there is nothing more to write, the status. */
+/* The decision about a SandboxClaim, a pure function of the cache: boxclaim_plan(view) gives the next writes or, if
+ * there are none, the status. */
 #ifndef CARREL_CLUSTER_BOXCLAIM_H
 #define CARREL_CLUSTER_BOXCLAIM_H
 
@@ -10,7 +10,7 @@ struct boxclaim_view {
     const struct boxclaim  *claim;
     const struct pool      *pool;               /* NULL: it does not exist */
     const struct template  *template;           /* of the pool, or of the claim (v1alpha1); NULL: it does not exist */
-    const char             *template_name;      /* the one that is looked for; NULL: unknown without a pool */
+    const char             *template_name;      /* the wanted one; NULL: unknown without a pool */
     const struct sandbox  **owned;              /* controlled by the claim */
     const struct sandbox  **member;             /* of the pool, controlled by it */
     size_t                  n_owned, n_members;
@@ -18,7 +18,7 @@ struct boxclaim_view {
     const struct sandbox   *assigned;           /* the one that the claim's annotation names */
     const struct netpolicy *policy_left;        /* "CLAIM-network-policy", of old releases */
     const struct policy    *policy;
-    const char             *error;              /* a write that failed in this pass, in words; NULL: none */
+    const char             *error;              /* a failed write of this pass, as a sentence; NULL: none */
     int64_t                 now_us;             /* since 1970 */
 };
 
@@ -32,7 +32,7 @@ enum boxclaim_act {
     BOXCLAIM_DELETE,        /* the claim, by its shutdownPolicy */
 };
 
-/* The claim's own annotations as they should be. */
+/* The wanted annotations of the claim itself. */
 struct boxclaim_notes {
     const char *assigned, *trouble;     /* NULL: none */
     int64_t     observed_us;            /* 0: leave it */
@@ -47,7 +47,7 @@ struct boxclaim_status {
 struct boxclaim_plan {
     enum boxclaim_act     action[4];
     size_t                n_actions;
-    const struct sandbox *box;          /* what the actions are about, or the one that the status is forwarded from */
+    const struct sandbox *box;          /* the subject of the actions, or the one whose status is forwarded */
     struct boxclaim_notes notes;
     /* Only if there are no actions: */
     struct boxclaim_status status;
@@ -59,17 +59,17 @@ struct boxclaim_plan {
 
 void boxclaim_plan(const struct boxclaim_view *v, struct boxclaim_plan *ret);
 
-/* The member that a claim gets: one that is Ready if there is any, on the node with the most of them, the oldest.
- * ret_pending: how many could be taken, had they an address. NULL: none. */
+/* Chooses the member for a claim: one that is Ready if possible, on the node with the most of them, the oldest.
+ * ret_pending: how many members only lack an address. NULL: none. */
 const struct sandbox *boxclaim_pick(const struct boxclaim_view *v, size_t *ret_pending);
 
-/* Why a Sandbox cannot be made or adopted for this claim. False: *ret_reason and *ret_text say it. */
+/* Whether a Sandbox can be made or adopted for this claim. False: *ret_reason and *ret_text have the reason. */
 bool boxclaim_check_metadata(const struct boxclaim *c, const char *domains, struct texts *texts, const char **ret_text);
 bool boxclaim_check_merge(const struct boxclaim_view *v, struct texts *texts, const char **ret_text);
 bool boxclaim_check_cold(const struct boxclaim_view *v, struct texts *texts, const char **ret_reason,
                          const char **ret_text);
 
-/* Whether the Sandbox has the labels and annotations that template and claim say. */
+/* Whether the Sandbox has the labels and annotations of template and claim. */
 bool boxclaim_is_aligned(const struct boxclaim_view *v, const struct sandbox *box);
 
 void boxclaim_write_box(const struct boxclaim_view *v, struct buf *out);

@@ -1,4 +1,4 @@
-/* Bodies about a claim and its Sandbox. */
+/* Bodies of writes to a claim and its Sandbox. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static bool is_same(struct jsonslice a, struct jsonslice b)
     return a.data && b.data && a.size == b.size && memcmp(a.data, b.data, a.size) == 0;
 }
 
-/* Whether each key of the map, but for reserved ones, is in one of the others with this value; ret_n: how many. */
+/* Whether each key of the map, except reserved ones, is in one of the others with this value; ret_n: how many. */
 static bool is_within(struct jsonslice map, struct jsonslice a, struct jsonslice b)
 {
     struct jsonwalk w = jsonscan_walk(map);
@@ -36,7 +36,7 @@ static bool is_merged(const char *has, const char *template, const char *claim)
     return is_within(now, a, b) && is_within(a, now, none) && is_within(b, now, none);
 }
 
-/* Whether the template that is there now is the one that the Sandbox was made from. */
+/* Whether the Sandbox was made from this template. */
 static bool is_from(const struct template *t, const struct sandbox *box)
 {
     return t && (!box->template_ref || strcmp(box->template_ref, t->o.name) == 0);
@@ -60,7 +60,7 @@ bool boxclaim_is_aligned(const struct boxclaim_view *v, const struct sandbox *bo
            has_metadata(v, box);
 }
 
-/* Sets what should be there and removes what is there otherwise. */
+/* Sets wanted keys and removes all others. */
 static void write_map(struct jsonout *j, const char *key, const char *has, const char *template, const char *claim)
 {
     const char *const wanted[] = { template, claim };
@@ -193,7 +193,8 @@ static void write_variable(struct jsonout *j, struct jsonslice variable)
     jsonout_close(j);
 }
 
-/* The container's own variables in their places, the claim's instead of those of the same name, the rest after them. */
+/* The container's own variables in their places, replaced by the claim's of the same name; the claim's other variables
+ * follow. */
 static void write_env(struct jsonout *j, struct jsonslice env, struct jsonslice container, bool is_first)
 {
     struct jsonslice own = jsonscan_find(container, "env");
@@ -342,7 +343,7 @@ void boxclaim_write_notes(const struct boxclaim *c, const struct boxclaim_notes 
     jsonout_init(&j, out);
     jsonout_open_object(&j, NULL);
     jsonout_open_object(&j, "metadata");
-    jsonout_string(&j, "uid", c->o.uid);        /* refused for another claim of that name */
+    jsonout_string(&j, "uid", c->o.uid);        /* refused if another claim has that name by now */
     jsonout_open_object(&j, "annotations");
     if (!texts_are_same(notes->assigned, c->assigned))
         jsonout_string(&j, NOTE_BOX_NAME, notes->assigned);

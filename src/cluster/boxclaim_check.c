@@ -1,5 +1,5 @@
-/* What a claim may ask for, in the original's words: labels and annotations of its Pod, environment, volumes. And which
- * member of the pool it gets. */
+/* Checks a claim's labels and annotations for its Pod, environment and volumes, with the original's messages. Chooses
+ * the pool's member for it. */
 #include <ctype.h>
 #include <string.h>
 #include <strings.h>
@@ -65,7 +65,7 @@ static const char *key_fault(const char *key)
     return is_name(name, strlen(name)) ? NULL : "name part " NAME_RULE;
 }
 
-/* Whether a domain is one of those in the list, or below one of them. */
+/* Whether a domain is in the list, or below a domain in it. */
 static bool is_below(const char *domain, size_t size, const char *list)
 {
     for (const char *at = list; *at;) {
@@ -147,7 +147,7 @@ bool boxclaim_check_metadata(const struct boxclaim *c, const char *domains, stru
     return true;
 }
 
-/* ---- what the template says already ---- */
+/* ---- conflicts with the template ---- */
 
 static const char *override_fault(struct texts *t, const char *noun, const char *wanted, const char *template)
 {
@@ -183,7 +183,7 @@ static bool has_named(struct jsonslice list, const char *name, bool in_metadata)
     return false;
 }
 
-/* Names of volume claim templates: each has one, and no two the same. */
+/* Checks names of volume claim templates: each has one, and they differ. */
 static const char *volume_fault(struct texts *t, const char *whose, const char *list)
 {
     struct jsonwalk w = jsonscan_walk(body_slice(list));
@@ -226,7 +226,7 @@ static const char *volumes_fault(const struct boxclaim_view *v, struct texts *t)
 
 /* ---- environment ---- */
 
-/* The container of the template that a variable is for: the one that it names, or the first. */
+/* The template's container for a variable: the one that it names, or the first. */
 static struct jsonslice container_for(struct jsonslice spec, struct jsonslice variable)
 {
     static const char *const lists[] = { "initContainers", "containers" };
@@ -298,7 +298,7 @@ bool boxclaim_check_cold(const struct boxclaim_view *v, struct texts *texts, con
     return !(*ret_text = env_fault(v, texts, ret_reason));
 }
 
-/* ---- the member that a claim gets ---- */
+/* ---- the choice of a member ---- */
 
 struct node_count {
     const char *name;
@@ -317,7 +317,7 @@ static struct node_count *count_of(struct node_count *all, const char *node)
     return NULL;
 }
 
-/* 0: it cannot be had; 1: it has no address yet; 2: it is not Ready; 3: it is. */
+/* 0: not available; 1: it has no address yet; 2: it is not Ready; 3: it is. */
 static int worth(const struct boxclaim_view *v, const struct sandbox *s)
 {
     if (s->is_reserved || !pool_may_give(v->pool, s))

@@ -4,9 +4,9 @@
  *   bound:    labels and annotations of the Sandbox as they should be -> its condition forwarded
  *   unbound:  a member of the pool adopted, or a Sandbox made from the template
  *
- * Whose Sandbox it is, its owner reference says, which is changed together with its version: a Sandbox is never adopted
- * twice, and after a crash the claim finds it by that reference. The annotation on the claim, which is written at the
- * same time, is for people and for the original's controller. */
+ * The owner reference of a Sandbox decides who owns it. It is changed only together with the version: a Sandbox is
+ * never adopted twice, and after a crash the claim finds its Sandbox by that reference. The annotation on the claim,
+ * written at the same time, is for people and for the original's controller. */
 #include "cluster/boxclaim.h"
 
 #include <string.h>
@@ -43,7 +43,7 @@ static void set_ready(const struct boxclaim_view *v, struct boxclaim_plan *plan,
     set(v, &v->claim->ready, &plan->status.ready, COND_FALSE, reason, message);
 }
 
-/* A condition of the Sandbox becomes the claim's; its time counts if the status is another than before. */
+/* Copies a condition of the Sandbox to the claim; its time changes if the status does. */
 static void forward(const struct condition *was, const struct condition *from, struct condition *to)
 {
     *to = *from;
@@ -80,7 +80,7 @@ static bool same_condition(const struct condition *a, const struct condition *b)
            texts_are_same(a->reason, b->reason) && texts_are_same(a->message, b->message);
 }
 
-/* Whether somebody may wait for just this change. */
+/* Compares with the present status, and decides whether a client may wait for the change. */
 static void compare(const struct boxclaim_view *v, struct boxclaim_plan *plan)
 {
     const struct boxclaim *c = v->claim;
@@ -96,7 +96,7 @@ static void compare(const struct boxclaim_view *v, struct boxclaim_plan *plan)
                                         (!is_forwarded && !texts_are_same(s->ready.reason, c->ready.reason)));
 }
 
-/* It cannot be done; what is known of the Sandbox stays. */
+/* The claim cannot be served; the recorded Sandbox stays. */
 static void refuse(const struct boxclaim_view *v, struct boxclaim_plan *plan, const char *reason, const char *message)
 {
     const struct boxclaim *c = v->claim;
@@ -125,7 +125,7 @@ static int64_t expires_at(const struct boxclaim *c)
     return at;
 }
 
-/* Keeps the claim and ends its Sandbox. */
+/* Keeps the claim and deletes its Sandbox. */
 static void plan_retained(const struct boxclaim_view *v, struct boxclaim_plan *plan)
 {
     const struct boxclaim *c = v->claim;
@@ -149,7 +149,7 @@ static void plan_retained(const struct boxclaim_view *v, struct boxclaim_plan *p
     compare(v, plan);
 }
 
-/* True: its time is over, and that is all there is to say. */
+/* True: the claim has expired; the plan is complete. */
 static bool plan_expired(const struct boxclaim_view *v, struct boxclaim_plan *plan)
 {
     const struct boxclaim *c = v->claim;
@@ -177,7 +177,7 @@ static bool plan_expired(const struct boxclaim_view *v, struct boxclaim_plan *pl
 
 /* ---- the claim's annotations ---- */
 
-/* What they should be with this Sandbox. True: they are not so yet. */
+/* Plans the annotations for this Sandbox. True: they must be written. */
 static bool plan_notes(const struct boxclaim_view *v, struct boxclaim_plan *plan, const struct sandbox *box,
                        bool is_warm, bool is_ready_now)
 {
@@ -197,7 +197,7 @@ static bool plan_notes(const struct boxclaim_view *v, struct boxclaim_plan *plan
 
 /* ---- a Sandbox ---- */
 
-/* The one that is the claim's already. */
+/* The Sandbox that the claim owns already. */
 static const struct sandbox *bound_box(const struct boxclaim_view *v)
 {
     const struct sandbox *best = NULL;
@@ -236,7 +236,7 @@ static void plan_bound(const struct boxclaim_view *v, struct boxclaim_plan *plan
     compare(v, plan);
 }
 
-/* A member of the pool that a claim of an earlier pass, or of the original, has begun to adopt; or any. */
+/* A member of the pool: first one whose adoption an earlier pass, or the original, has begun. */
 static const struct sandbox *adoptable(const struct boxclaim_view *v, size_t *ret_pending)
 {
     *ret_pending = 0;

@@ -1,5 +1,5 @@
-/* A claim's plan, carried out. The member of a pool that is being adopted is reserved meanwhile, so that the next claim
- * picks another one; that its version is named in the write keeps it from being adopted twice. */
+/* Executes a claim's plan. The member that is being adopted is reserved meanwhile, so that the next claim picks another
+ * one; the version in the write keeps it from being adopted twice. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,12 +37,12 @@ static void release(struct work *w)
 static void reserve(struct work *w, const struct sandbox *box)
 {
     ((struct sandbox *)box)->is_reserved = true;
-    w->reserved = strdup(box->o.name);      /* out of memory: it stays reserved until it changes hands */
+    w->reserved = strdup(box->o.name);      /* out of memory: it stays reserved until its owner changes */
 }
 
-/* ---- what there is ---- */
+/* ---- the view ---- */
 
-/* A claim of v1alpha1 names a template and says which pools may serve it: none, any (the default), or one. */
+/* A claim of v1alpha1 names a template and the pools that may serve it: none, any (the default), or one. */
 static const struct pool *find_pool(const struct cache *c, const struct boxclaim *claim)
 {
     const char *name = claim->pool_name ? claim->pool_name : claim->warmth;
@@ -65,7 +65,7 @@ static const struct sandbox *find_box(const struct cache *c, const struct boxcla
     return name ? (const struct sandbox *)cache_find(c, KIND_SANDBOX, claim->o.namespace, name) : NULL;
 }
 
-/* members: grown as needed and kept for the next claim. */
+/* members: grows as needed and is reused for the next claim. */
 static bool list_members(const struct cache *c, struct boxclaim_view *v)
 {
     static const struct sandbox **members;
@@ -109,7 +109,7 @@ static bool look(struct controller *c, struct work *w, const struct boxclaim *cl
     return v->n_owned > 0 || !v->pool || list_members(&c->cache, v);
 }
 
-/* ---- doing it ---- */
+/* ---- execution ---- */
 
 static void act(struct work *w, const struct boxclaim_view *v, const struct boxclaim_plan *plan, enum boxclaim_act a)
 {
@@ -164,7 +164,7 @@ static void act(struct work *w, const struct boxclaim_view *v, const struct boxc
     }
 }
 
-/* It has a Sandbox now. */
+/* The claim has a Sandbox now. */
 static void tell_begun(struct work *w, const struct boxclaim_view *v)
 {
     bool is_warm = w->begun == BEGUN_ADOPTION;
@@ -208,7 +208,7 @@ static void run(struct work *w)
     struct controller *c = w->controller;
     const struct boxclaim *claim =
         (const struct boxclaim *)cache_find(&c->cache, KIND_BOXCLAIM, w->namespace, w->name);
-    static struct boxclaim_plan plan;       /* large; one thread, and it is done with before the next */
+    static struct boxclaim_plan plan;       /* large; one thread, and used up before the next call */
     struct boxclaim_view v;
 
     release(w);

@@ -1,10 +1,10 @@
-/* Hash tables with chains through the objects themselves. Three indexes: by name, Pods and Sandboxes by
- * owner, Sandboxes by volume claim.
+/* Hash tables with chains through the objects themselves. Three indexes: by name, Pods and Sandboxes by owner,
+ * Sandboxes by volume claim.
  *
- * Versions of one API server grow, and a list without a version is a consistent read: nothing that was seen before it
- * began is newer than it. So whatever is older than what we have is an echo and is dropped, and what is newer than a
- * list survives the list. If a list is older than what was seen before it, the server's database was set back; then
- * the list is right and what we know is not. */
+ * Versions of one API server grow, and a list without a version is a consistent read: no object that was seen before
+ * the list began is newer than it. So an object older than ours is an echo and is dropped, and an object newer than a
+ * list survives the list. If a list is older than objects seen before it, the server's database was restored from a
+ * backup; then the list is right and the cache is wrong. */
 #include "cluster/cache.h"
 
 #include <errno.h>
@@ -184,7 +184,7 @@ static void tell(struct cache *c, const struct object *was, const struct object 
         c->on_change(c->owner, was, now);
 }
 
-/* What is known of an object and is not in the API goes from one version to the next. */
+/* Passes our own knowledge of an object, which the API lacks, from one version to the next. */
 static void inherit(struct object *now, const struct object *was)
 {
     if (now->kind == KIND_SANDBOX) {
@@ -209,7 +209,7 @@ bool cache_put(struct cache *c, struct object *o)
     if (was && was->version >= o->version && !c->rolled_back[kind]) {
         was->generation_of_list = c->list[kind];
         bool same = was->version == o->version;
-        /* The same again may bring back what was dropped, and nothing else. */
+        /* The same version again can only restore parts that were dropped. */
         if (same && kind == KIND_SANDBOX && !((struct sandbox *)was)->pod_spec) {
             struct sandbox *from = (struct sandbox *)o, *to = (struct sandbox *)was;
             to->pod_spec = from->pod_spec;

@@ -1,5 +1,5 @@
-/* The picture of the cluster that reconcilers decide by. Objects come from watches and from answers to our own writes;
- * of one object the newest version wins, whichever way it came. */
+/* The copy of the cluster that reconcilers decide by. Objects come from watches and from answers to our own writes; the
+ * newest version of an object wins, from either source. */
 #ifndef CARREL_CLUSTER_CACHE_H
 #define CARREL_CLUSTER_CACHE_H
 
@@ -17,10 +17,10 @@ struct cache {
     size_t            owned_size, refs_size, n_owned, n_refs;
     uint32_t          list[KINDS];      /* number of the present list */
     uint64_t          newest[KINDS];    /* version */
-    uint64_t          watched[KINDS];   /* how far the watch has told */
+    uint64_t          watched[KINDS];   /* the newest version that the watch has reported */
     uint64_t          before_list[KINDS];
-    bool              rolled_back[KINDS];   /* the server is older than what we know: a restored backup */
-    /* Something about it has changed. was is NULL if it is new, now is NULL if it is gone. Both are valid meanwhile. */
+    bool              rolled_back[KINDS];   /* the server is older than the cache: a restored backup */
+    /* An object has changed. was is NULL if it is new, now is NULL if it is gone. Both are valid during the call. */
     void (*on_change)(void *owner, const struct object *was, const struct object *now);
     void *owner;
 };
@@ -30,26 +30,28 @@ void cache_done(struct cache *c);
 
 struct object *cache_find(const struct cache *c, enum kind kind, const char *namespace, const char *name);
 
-/* Takes the object over; frees it if it is older than what is there. True: it is in the cache now. */
+/* Takes the object over; frees it if the cache has a newer one. True: it is in the cache now. */
 bool cache_put(struct cache *c, struct object *o);
-/* The same for the answer to a call, which may come later than what a watch tells: an object that is not here, of a
- * version that the watch has passed, was deleted meanwhile, and stays so. is_partial: the watch does not tell all. */
+/* Like cache_put() for the answer to a call, which may arrive after events of a watch: if the object is missing and the
+ * watch has passed its version, it was deleted meanwhile and is not put back. is_partial: the watch covers only some
+ * objects. */
 bool cache_put_answer(struct cache *c, struct object *o, bool is_partial);
-/* It is gone, as of this version. An object of that name with another uid, or a newer one, stays. uid NULL: any. */
+/* The object is gone as of this version. An object of that name with another uid, or a newer one, stays. uid NULL:
+ * any. */
 void cache_remove(struct cache *c, enum kind kind, const char *namespace, const char *name, const char *uid,
                   uint64_t version);
 
-/* Around a list: what has not been put meanwhile and is not newer than the list is gone. The list's version is told
- * before the first object of a page. */
+/* Around a list: objects that were not put meanwhile and are not newer than the list are gone. The list's version must
+ * be set before the first object of a page. */
 void cache_list_begin(struct cache *c, enum kind kind);
 void cache_list_version(struct cache *c, enum kind kind, uint64_t version);
 void cache_list_end(struct cache *c, enum kind kind, uint64_t version);
 
-/* There are none of this kind any more. */
+/* Removes all objects of this kind. */
 void cache_clear(struct cache *c, enum kind kind);
 
-/* The Pods or Sandboxes that the object of this uid controls: the first, then by cache_next_owned(). For Sandboxes that
- * no object controls, key is "NAMESPACE/LABEL", of the pool that made them. */
+/* The Pods or Sandboxes that the object of this uid controls: the first, then by cache_next_owned(). For Sandboxes
+ * without a controller, key is "NAMESPACE/LABEL" of the pool that made them. */
 struct object *cache_first_owned(const struct cache *c, enum kind kind, const char *key);
 struct object *cache_next_owned(const struct object *o);
 
@@ -57,7 +59,7 @@ struct object *cache_next_owned(const struct object *o);
 struct claim_ref *cache_first_ref(const struct cache *c, const char *namespace, const char *claim);
 struct claim_ref *cache_next_ref(const struct claim_ref *r, const char *namespace, const char *claim);
 
-/* Every object of a kind: *at starts as 0. */
+/* Iterates over the objects of a kind: *at starts as 0. */
 struct object *cache_walk(const struct cache *c, enum kind kind, size_t *bucket, const struct object *last);
 
 #endif

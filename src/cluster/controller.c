@@ -1,4 +1,4 @@
-/* From the watches into the cache, and from what changed there to what must be looked at. */
+/* From the watches into the cache, and from changes there to the queue. */
 #include "cluster/controller.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ static struct controller *controller_of(struct kube_watch *w)
     return (struct controller *)((char *)(w - kind_of(w)) - offsetof(struct controller, watch));
 }
 
-/* ---- what changed ---- */
+/* ---- changes ---- */
 
 static void wake_if_there(struct controller *c, enum kind kind, const char *namespace, const char *name)
 {
@@ -62,7 +62,7 @@ static void drop_if_made(struct controller *c, struct object *o)
         object_drop_template(o);
 }
 
-/* It is there for the first time while we watch. */
+/* Records when an object first appeared while we watch. */
 static void note_time(struct controller *c, struct object *now)
 {
     struct timespec t;
@@ -76,7 +76,7 @@ static void note_time(struct controller *c, struct object *now)
         ((struct boxclaim *)now)->seen_us = (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-/* Who names it: pools a template, claims a pool. */
+/* Wakes the objects that refer to it: pools a template, claims a pool. */
 static void wake_users(struct controller *c, const struct object *o)
 {
     enum kind users = o->kind == KIND_TEMPLATE ? KIND_POOL : KIND_BOXCLAIM;
@@ -179,13 +179,13 @@ static bool is_wanted(const struct controller *c, enum kind kind)
     return kind == KIND_KERNEL ? c->with_kernels : kind < KIND_TEMPLATE || c->with_extensions;
 }
 
-/* A cluster may be without the definitions of Kernels and of the extensions, but not without Sandboxes'. */
+/* A cluster may lack the definitions of Kernels and of the extensions, but not of Sandboxes. */
 static bool is_done_without(const struct kube_watch *w, enum kind kind)
 {
     return w->status == 404 && (kind == KIND_KERNEL || kind >= KIND_TEMPLATE);
 }
 
-/* All there is of this kind is known, if there can be any. */
+/* All existing objects of this kind are in the cache, or the server does not know the kind. */
 static bool is_listed(const struct controller *c, enum kind kind)
 {
     return c->watch[kind].synced || !is_wanted(c, kind) || is_done_without(&c->watch[kind], kind);
@@ -248,8 +248,8 @@ static void start(struct controller *c, enum kind kind)
         kube_watch_start(&c->watch[kind]);
 }
 
-/* What others depend on is known before they are: what belongs to Sandboxes before Sandboxes (most need nothing, and
- * keep no template then), pools and their Sandboxes before claims. */
+/* Starts watches in the order of dependencies: objects of Sandboxes before Sandboxes (most need no write, and then keep
+ * no template), pools and their Sandboxes before claims. */
 static void start_next(struct controller *c)
 {
     if (!is_listed(c, KIND_POD) || !is_listed(c, KIND_SERVICE) || !is_listed(c, KIND_CLAIM) ||
@@ -295,13 +295,25 @@ static const char *hint_for(const struct kube_watch *w, enum kind kind)
 static void on_trouble(struct kube_watch *w, const char *text)
 {
     enum kind kind = kind_of(w);
+    struct controller *c = controller_of(w);
 
-    if (!*text)
-        log_line(LOG_INFO, "%s: watching again", kind_info[kind].plural);
-    else if (is_done_without(w, kind))
+    if (!*text) {
+        if (c->is_unanswered)
+            log_line(LOG_INFO, "the API server answers again");
+        if (c->is_trouble_told[kind])
+            log_line(LOG_INFO, "%s: watching again", kind_info[kind].plural);
+        c->is_unanswered = c->is_trouble_told[kind] = false;
+    } else if (w->status == 0) {        /* affects all kinds alike: one line */
+        if (!c->is_unanswered)
+            log_line(LOG_ERROR, "the API server does not answer: %s; trying on", text);
+        c->is_unanswered = true;
+    } else if (is_done_without(w, kind)) {
         log_line(LOG_INFO, "%s are not installed here, and not looked after until they are", kind_info[kind].plural);
-    else
+        c->is_trouble_told[kind] = true;
+    } else {
         log_line(LOG_ERROR, "%s: cannot be watched: %s%s; trying on", kind_info[kind].plural, text, hint_for(w, kind));
+        c->is_trouble_told[kind] = true;
+    }
 }
 
 void controller_write_trouble(const struct controller *c, struct buf *out)
@@ -332,6 +344,10 @@ void controller_start(struct controller *c)
         w->on_absent = on_absent;
         w->on_trouble = on_trouble;
     }
+    if (!c->with_extensions)
+        log_line(LOG_INFO, "SandboxTemplates, SandboxWarmPools and SandboxClaims are left alone (--extensions=false)");
+    if (!c->with_kernels)
+        log_line(LOG_INFO, "Kernels are left alone (--kernels=false)");
     start(c, KIND_POD);
     start(c, KIND_SERVICE);
     start(c, KIND_CLAIM);

@@ -1,7 +1,7 @@
-/* From the API server's JSON to what the cache keeps.
+/* From the API server's JSON to the cache's objects.
  *
  * A draft on the stack has its strings in a scratch buffer; pack() then makes one allocation of the struct and exactly
- * those bytes. The text is walked member by member, once for each level, so that an object's size costs little. */
+ * those bytes. The text is walked member by member, once for each level, so that a large object stays cheap. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +26,7 @@ static const uint16_t sandbox_strings[] = {
     STRING(struct sandbox, pod_name), STRING(struct sandbox, created_by), STRING(struct sandbox, launch),
     STRING(struct sandbox, template_ref), STRING(struct sandbox, pool), STRING(struct sandbox, template_hash_label),
     STRING(struct sandbox, claim_id), STRING(struct sandbox, blueprint_label), STRING(struct sandbox, trouble),
+    STRING(struct sandbox, waiting),
     STRING(struct sandbox, labels), STRING(struct sandbox, notes),
     STRING(struct sandbox, foreign), STRING(struct sandbox, status_service), STRING(struct sandbox, status_fqdn),
     STRING(struct sandbox, status_selector), STRING(struct sandbox, status_ips), STRING(struct sandbox, status_node),
@@ -165,8 +166,6 @@ bool decode_condition(struct decoder *d, struct jsonslice c, const char *type, s
 
 void decode_foreign(struct buf *foreign, struct jsonslice c)
 {
-    if (foreign->length + c.size + 1 > foreign->limit)
-        return;         /* half a condition would make the next status invalid */
     if (foreign->length > 0)
         buf_add_char(foreign, ',');
     buf_add(foreign, c.data, c.size);

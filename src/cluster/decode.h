@@ -1,4 +1,4 @@
-/* Between the decoders of the kinds; the rest of the program has object_decode(). */
+/* Shared by the decoders of the kinds; the rest of the program uses object_decode(). */
 #ifndef CARREL_CLUSTER_DECODE_H
 #define CARREL_CLUSTER_DECODE_H
 
@@ -29,9 +29,9 @@ struct decoder {
 /* A copy of bytes; NULL stays NULL. */
 const char *decode_keep(struct decoder *d, const char *data, size_t size);
 const char *decode_raw(struct decoder *d, struct jsonslice value);
-/* A string's text; NULL if it is none or empty. */
+/* A string's text; NULL if the value is no string or empty. */
 const char *decode_text(struct decoder *d, struct jsonslice value);
-/* What was kept, to be read until the next addition; "" for NULL. */
+/* A kept text, valid until the next addition; "" for NULL. */
 const char *decode_kept(const struct decoder *d, const char *kept);
 char       *decode_copy(struct jsonslice v);        /* on the heap */
 const char *decode_conditions(struct decoder *d, struct jsonslice conditions);
@@ -43,11 +43,15 @@ bool    decode_is_true(struct jsonslice v);
 uint8_t decode_truth(struct jsonslice v);           /* of "true" and "false", with quotes: enum truth */
 int64_t decode_time(struct jsonslice v);            /* seconds; 0: none */
 uint8_t decode_status(struct jsonslice v);          /* enum condition_status */
-/* A condition of this type goes to *to; false if it is of another. */
+/* Reads a condition of this type into *to; false if it has another type. */
 bool    decode_condition(struct decoder *d, struct jsonslice c, const char *type, struct condition *to);
 
-/* A condition that is not ours is kept, with commas between; those beyond the buffer's limit are left out. */
+/* Keeps a foreign condition, separated by commas. */
 void    decode_foreign(struct buf *foreign, struct jsonslice c);
+
+/* The API server accepts at most 3 MiB in one request, so this never cuts anything: the next write of the status would
+ * delete the missing part. */
+enum { FOREIGN_MAX = 8 << 20 };
 
 struct decoded_meta {
     struct jsonslice labels, notes;

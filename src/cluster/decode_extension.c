@@ -12,8 +12,8 @@ static uint8_t addition_of(struct jsonslice v)
     return jsonscan_is(v, "Allowed") ? ADD_NEW : jsonscan_is(v, "Overrides") ? ADD_ANY : ADD_NOTHING;
 }
 
-/* The Pod spec with what a template's Pods get unless they say otherwise: no service account token, and, where the
- * network policy is the default one, which does not let them ask the cluster's DNS, resolvers outside. */
+/* The Pod spec with the defaults of a template: no service account token and, because the default network policy blocks
+ * the cluster's DNS, resolvers outside. */
 static void write_secure_spec(struct jsonslice spec, bool default_policy, struct buf *out)
 {
     struct jsonwalk w = jsonscan_walk(spec);
@@ -37,7 +37,7 @@ static void write_secure_spec(struct jsonslice spec, bool default_policy, struct
         buf_clear(out);
 }
 
-/* Only the router may come in; what is outside of the cluster may be reached, and nothing inside. */
+/* Only the router may connect; connections may leave the cluster, but not reach anything inside. */
 static const char default_rules[] =
     "\"ingress\":[{\"from\":[{\"namespaceSelector\":{\"matchLabels\":{\"kubernetes.io/metadata.name\":"
     "\"agent-sandbox-system\"}},\"podSelector\":{\"matchLabels\":{\"app\":\"sandbox-router\"}}}]}],"
@@ -116,7 +116,7 @@ int decode_template(struct decoder *d, struct jsonslice whole)
     }
     buf_done(&text);
     hash_text(pod, t->pod_label);
-    /* The blueprint is of the spec, without what is about claims and networks. */
+    /* The blueprint covers the spec, without claims' and networks' settings. */
     snprintf(t->blueprint_label, sizeof t->blueprint_label, "%08x",
              (unsigned)(blueprint_hash(pod, claims, t->service) & 0xffffffff));
     return 0;
@@ -127,7 +127,7 @@ int decode_netpolicy(struct decoder *d, struct jsonslice whole)
     struct decoded_meta ignored;
     int r = decode_metadata(d, whole, &ignored);
 
-    /* Somebody else's are here only so that a name that is taken is noticed. */
+    /* Foreign policies are kept only to notice that a name is taken. */
     if (r == 0 && strcmp(decode_kept(d, d->d.o.owner_kind), kind_info[KIND_TEMPLATE].name) == 0)
         d->d.netpolicy.spec_hash = normal_hash(jsonscan_find(whole, "spec"), NORMAL_RULES);
     return r;
@@ -199,7 +199,7 @@ static void take_boxclaim_status(struct decoder *d, struct jsonslice status)
     struct jsonwalk w = jsonscan_walk(jsonscan_find(status, "conditions"));
     struct buf foreign;
 
-    buf_init(&foreign, 65536);
+    buf_init(&foreign, FOREIGN_MAX);
     while (jsonscan_next(&w)) {
         if (!decode_is_object(w.value) || decode_condition(d, w.value, "Ready", &c->ready) ||
             decode_condition(d, w.value, "Finished", &c->finished))

@@ -8,7 +8,7 @@
 
 /* ---- why a Pod died, or does not start ---- */
 
-/* The memory limit of a container, as its spec says it. */
+/* A container's memory limit from its spec. */
 static void write_limit(struct buf *out, struct jsonslice pod, struct jsonslice name)
 {
     struct jsonwalk w = jsonscan_walk(jsonscan_find(jsonscan_find(pod, "spec"), "containers"));
@@ -30,7 +30,7 @@ static void write_text(struct buf *out, const char *before, struct jsonslice val
         buf_printf(out, "%s%s", before, text);
 }
 
-/* One container. True: there is something to say. */
+/* One container. True: it has a problem. */
 static bool write_container(struct buf *out, struct jsonslice pod, struct jsonslice c)
 {
     struct jsonslice state = jsonscan_find(c, "state"), ended = jsonscan_find(state, "terminated");
@@ -122,7 +122,7 @@ int decode_pod(struct decoder *d, struct jsonslice whole)
     d->d.o.owned_key = d->d.o.owner_uid;
     const char *kind = decode_kept(d, d->d.o.owner_kind);
     bool for_kernel = strcmp(kind, "Kernel") == 0, for_sandbox = strcmp(kind, "Sandbox") == 0;
-    /* Somebody else's Pods are here only so that a name that is taken is noticed. */
+    /* Foreign Pods are kept only to notice that a name is taken. */
     if (d->d.o.name_hash || d->d.o.adoptable || for_kernel || for_sandbox) {
         d->d.pod.labels = decode_raw(d, m.labels);
         d->d.pod.notes = decode_raw(d, m.notes);
@@ -152,7 +152,7 @@ static void take_sandbox_status(struct decoder *d, struct jsonslice status)
     struct buf foreign;
     unsigned long long n;
 
-    buf_init(&foreign, 65536);
+    buf_init(&foreign, FOREIGN_MAX);
     while (jsonscan_next(&w))
         if (decode_is_object(w.value))
             take_condition(d, w.value, &foreign);
@@ -229,8 +229,8 @@ static void take_sandbox_spec(struct decoder *d, struct jsonslice spec)
     s->claim_templates = decode_copy(templates);
 }
 
-/* Which pool or claim it belongs to. One that lost its pool is found by the pool's label, so that a new pool of that
- * name takes it. */
+/* Finds the pool or claim that it belongs to. A Sandbox that lost its pool is indexed by the pool's label, so that a
+ * new pool of that name takes it over. */
 static void take_place(struct decoder *d)
 {
     struct sandbox *s = &d->d.sandbox;
@@ -263,6 +263,7 @@ int decode_sandbox(struct decoder *d, struct jsonslice whole)
     s->claim_id = decode_text(d, jsonscan_find(labels, LABEL_CLAIM_ID));
     s->blueprint_label = decode_text(d, jsonscan_find(labels, LABEL_BLUEPRINT));
     s->trouble = decode_text(d, jsonscan_find(notes, NOTE_TROUBLE));
+    s->waiting = decode_text(d, jsonscan_find(notes, NOTE_WAITING));
     take_place(d);
     s->pod_name = decode_text(d, jsonscan_find(notes, NOTE_POD_NAME));
     s->template_ref = decode_text(d, jsonscan_find(notes, NOTE_TEMPLATE));

@@ -1,5 +1,5 @@
-/* Events: what `kubectl describe` shows below an object. Nobody waits for one, and there are never many under way: what
- * cannot be sent now is dropped and counted. */
+/* Events: shown by `kubectl describe` below an object. Nothing waits for an event, and few are under way at once:
+ * surplus events are dropped and counted. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* A table of names; most of the original's tune what is not there to be tuned (threads, HTTP/2, profiling). */
+/* A table of names. Most of the original's flags tune parts that do not exist here (threads, HTTP/2, profiling). */
 #include "cluster/flags.h"
 
 #include <errno.h>
@@ -35,7 +35,7 @@ static const struct flag {
     { "retain-volumes", BOOL, offsetof(struct flags, retain_volumes),
       "volume claims stay when their Sandbox is deleted" },
     { "recreate-on-change", BOOL, offsetof(struct flags, recreate_on_change),
-      "a Pod is made anew when its template changes" },
+      "a Pod is replaced when its template changes" },
     { "release-volumes", BOOL, offsetof(struct flags, release_volumes),
       "a Pod ends when a claim that it uses is deleted" },
     { "kernels", BOOL, offsetof(struct flags, kernels), "look after Kernels of jupyter.org, too (default true)" },
@@ -111,7 +111,7 @@ static int set_level(struct flags *f, const char *text, struct err *e)
             f->verbosity = i;
             return 0;
         }
-    if (*text >= '1' && *text <= '9' && !text[1]) {     /* zap: the higher, the more */
+    if (*text >= '1' && *text <= '9' && !text[1]) {     /* zap: a higher number logs more */
         f->verbosity = LOG_DEBUG;
         return 0;
     }

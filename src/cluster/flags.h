@@ -18,7 +18,7 @@ struct flags {
     double      refill_rate;
     uint64_t    replenish_delay_ms, grace_ms, recheck_ms;
     int         verbosity;              /* enum log_level */
-    const char *ignored[32];            /* the original's that mean nothing here */
+    const char *ignored[32];            /* flags of the original without effect here */
     unsigned    n_ignored;
 };
 

@@ -1,4 +1,4 @@
-/* What a Kernel (jupyter.org) needs now, as a pure function; see sandbox.h for the idea. */
+/* The decision about a Kernel (jupyter.org), a pure function; sandbox.h has the idea. */
 #ifndef CARREL_CLUSTER_KERNEL_H
 #define CARREL_CLUSTER_KERNEL_H
 
@@ -6,16 +6,16 @@
 
 enum { KERNEL_PORTS = 5 };
 
-/* What is needed to connect to it, from the environment of its first container. */
-struct kernel_link {
+/* The connection parameters, from the environment of its first container. */
+struct guest_link {
     char     id[256];
-    bool     has_key;                   /* KERNEL_KEY is given: the key is no secret of ours to tell */
+    bool     has_key;                   /* KERNEL_KEY is given: the key is a secret that we must not publish */
     unsigned port[KERNEL_PORTS];        /* shell, iopub, hb, control, stdin */
 };
 
 struct kernel_view {
     const struct kernel  *kernel;
-    const struct pod     *pod;          /* of its name */
+    const struct pod     *pod;          /* the Pod with its name */
     const struct service *service;
     const struct policy  *policy;
     const char           *self_error, *pod_error, *service_error;
@@ -34,7 +34,7 @@ struct kernel_plan {
 
 void kernel_plan(const struct kernel_view *v, struct kernel_plan *ret);
 
-void kernel_link_read(const struct kernel *k, struct kernel_link *ret);
+void guest_link_read(const struct kernel *k, struct guest_link *ret);
 void kernel_write_notes(const struct kernel *k, const struct policy *p, struct buf *out);
 void kernel_write_pod(const struct kernel *k, const struct policy *p, struct buf *out);
 void kernel_write_service(const struct kernel *k, struct buf *out);

@@ -1,5 +1,5 @@
-/* Bodies about a Kernel. What the client gives in the environment wins; what is missing is added, so that the program
- * in the Pod and the annotations always say the same. */
+/* Bodies of writes for a Kernel. The client's values in the environment win; missing ones are added, so that the
+ * program in the Pod and the annotations always agree. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,12 +19,12 @@ static const struct { const char *env, *member, *name; unsigned port;
     { "KERNEL_STDIN_PORT", "stdin_port", "stdin", 52321 },
 };
 
-void kernel_link_read(const struct kernel *k, struct kernel_link *ret)
+void guest_link_read(const struct kernel *k, struct guest_link *ret)
 {
     struct jsonwalk containers = jsonscan_walk(jsonscan_find(body_slice(k->pod_spec), "containers"));
     char text[32];
 
-    *ret = (struct kernel_link){ 0 };
+    *ret = (struct guest_link){ 0 };
     for (size_t i = 0; i < KERNEL_PORTS; i++)
         ret->port[i] = ports[i].port;
     snprintf(ret->id, sizeof ret->id, "%s", k->o.uid);
@@ -49,12 +49,12 @@ void kernel_link_read(const struct kernel *k, struct kernel_link *ret)
 
 void kernel_write_notes(const struct kernel *k, const struct policy *p, struct buf *out)
 {
-    struct kernel_link link;
+    struct guest_link link;
     struct jsonout j;
     struct buf info;
     char host[1024];
 
-    kernel_link_read(k, &link);
+    guest_link_read(k, &link);
     snprintf(host, sizeof host, "%s.%s.svc.%s", k->o.name, k->o.namespace, p->cluster_domain);
     buf_init(&info, 8192);
     jsonout_init(&j, &info);
@@ -86,7 +86,7 @@ void kernel_write_notes(const struct kernel *k, const struct policy *p, struct b
 
 /* ---- the Pod ---- */
 
-static void write_env(struct jsonout *j, struct jsonslice env, const struct kernel_link *link)
+static void write_env(struct jsonout *j, struct jsonslice env, const struct guest_link *link)
 {
     struct jsonwalk w = jsonscan_walk(env);
     bool has_id = false, has_port[KERNEL_PORTS] = { false };
@@ -113,7 +113,7 @@ static void write_env(struct jsonout *j, struct jsonslice env, const struct kern
 }
 
 /* The first container is the kernel. */
-static void write_containers(struct jsonout *j, struct jsonslice containers, const struct kernel_link *link)
+static void write_containers(struct jsonout *j, struct jsonslice containers, const struct guest_link *link)
 {
     struct jsonwalk w = jsonscan_walk(containers);
     char key[KEY_SIZE];
@@ -166,11 +166,11 @@ void kernel_write_pod(const struct kernel *k, const struct policy *p, struct buf
     struct jsonwalk w = jsonscan_walk(spec);
     bool asks = jsonscan_find(spec, "automountServiceAccountToken").data ||
                 (jsonscan_inside(account).size > 0 && !jsonscan_is(account, "default"));
-    struct kernel_link link;
+    struct guest_link link;
     struct jsonout j;
     char key[KEY_SIZE];
 
-    kernel_link_read(k, &link);
+    guest_link_read(k, &link);
     jsonout_init(&j, out);
     jsonout_open_object(&j, NULL);
     jsonout_string(&j, "apiVersion", "v1");
@@ -196,10 +196,10 @@ void kernel_write_pod(const struct kernel *k, const struct policy *p, struct buf
 
 void kernel_write_service(const struct kernel *k, struct buf *out)
 {
-    struct kernel_link link;
+    struct guest_link link;
     struct jsonout j;
 
-    kernel_link_read(k, &link);
+    guest_link_read(k, &link);
     jsonout_init(&j, out);
     jsonout_open_object(&j, NULL);
     jsonout_string(&j, "apiVersion", "v1");
@@ -232,7 +232,7 @@ void kernel_write_status(const struct kernel_plan *plan, struct buf *out)
     jsonout_open_object(&j, "status");
     jsonout_raw(&j, "conditions", plan->conditions, strlen(plan->conditions));
     jsonout_unsigned(&j, "readyReplicas", 1);
-    /* A merge patch would mix the old state's members with the new one's: first all are taken away by name. */
+    /* A merge patch would mix the members of both states: first all old ones are removed by name. */
     if (plan->state) {
         struct jsonwalk w = jsonscan_walk(body_slice(plan->state));
         static const char *const kinds[] = { "waiting", "running", "terminated" };

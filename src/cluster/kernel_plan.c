@@ -1,7 +1,7 @@
 /* A Kernel gets its annotations, a Pod and a Service, all at once. Its conditions are the Pod's, so Ready comes from
- * the kubelet; they are written only when nothing else is left to write, so that whoever sees Ready finds the
- * connection. A Pod that has ended well (idle for too long, or told to) ends its Kernel; one that failed stays, with
- * its reason. */
+ * the kubelet; they are written only when nothing else is left to write, so that a client that sees Ready finds the
+ * connection. A Pod that has ended well (idle for too long, or shut down) ends its Kernel; a failed Pod stays, with its
+ * reason. */
 #include "cluster/kernel.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* A Kernel's plan, carried out. */
+/* Executes a Kernel's plan. */
 #include <stdlib.h>
 
 #include "base/buf.h"

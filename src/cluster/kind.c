@@ -1,4 +1,4 @@
-/* What the API server calls each kind of object. */
+/* The API server's names of each kind. */
 #include "cluster/object.h"
 
 #define CORE      "/api/v1"

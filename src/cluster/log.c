@@ -1,4 +1,4 @@
-/* One line for each thing that happened: time, level, what. */
+/* One line for each event: time, level, text. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

@@ -2,8 +2,8 @@
  *
  *   flags -> kubeconfig -> /healthz and /metrics -> watches -> the Lease -> act until SIGTERM or the Lease is lost
  *
- * Watching begins before the Lease is ours, so that a second replica takes over with a warm cache. On SIGTERM no new
- * write is begun, those under way are waited for, and the Lease is given back. Whoever loses the Lease ends at once. */
+ * It watches before it has the Lease, so that a second replica takes over with a warm cache. On SIGTERM it begins no
+ * new write, waits for those under way, and releases the Lease. A process that loses the Lease exits at once. */
 #include <errno.h>
 #include <malloc.h>
 #include <signal.h>
@@ -123,7 +123,7 @@ static void name_ourselves(struct program *p)
     p->controller.identity = p->identity;
 }
 
-/* The key of an optional ConfigMap, which is mounted there. NULL: there is none. */
+/* The key of an optional mounted ConfigMap. NULL: there is none. */
 static const char *read_domains(struct program *p)
 {
     ssize_t n = fd_read_file(-1, "/etc/sandbox-config/allowed-label-domains", p->domains, sizeof p->domains);

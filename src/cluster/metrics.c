@@ -1,4 +1,4 @@
-/* Prometheus' text format. What is about Sandboxes has the original's names; the rest is ours. */
+/* Prometheus' text format. Metrics of Sandboxes have the original's names; the rest is ours. */
 #include "cluster/metrics.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "cluster/controller.h"
 #include "cluster/extension.h"
 
-/* More sorts than these are not counted, so that namespaces that come and go do not fill the memory. */
+/* Label sets beyond this are not counted, so that changing namespaces do not exhaust memory. */
 enum { SORTS_MAX = 4000 };
 
 static void head(struct buf *out, const char *name, const char *type, const char *help)
@@ -26,7 +26,7 @@ static void one(struct buf *out, const char *name, const char *type, const char 
     buf_printf(out, "%s %llu\n", name, value);
 }
 
-/* ---- agent_sandboxes: how many there are of each sort ---- */
+/* ---- agent_sandboxes: how many there are of each label set ---- */
 
 struct sort {
     char  *labels;
@@ -303,7 +303,7 @@ void metrics_write(const struct controller *c, struct buf *out)
     head(out, "carrel_controller_objects", "gauge", "Objects in the cache.");
     for (size_t i = 0; i < KINDS; i++)
         buf_printf(out, "carrel_controller_objects{resource=\"%s\"} %zu\n", kind_info[i].plural, c->cache.of[i].count);
-    head(out, "carrel_controller_watch_events_total", "counter", "What watches have told.");
+    head(out, "carrel_controller_watch_events_total", "counter", "Events received from watches.");
     for (size_t i = 0; i < KINDS; i++)
         buf_printf(out, "carrel_controller_watch_events_total{resource=\"%s\"} %llu\n", kind_info[i].plural,
                    (unsigned long long)c->watch[i].n_events);

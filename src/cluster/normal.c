@@ -1,5 +1,6 @@
-/* A normal form of JSON, so that a hash says whether two objects mean the same: members are sorted, empty ones are left
- * out, quantities are in one unit. The API server and other controllers write the same Pod spec in several ways. */
+/* A normal form of JSON, so that a hash shows whether two objects mean the same: members are sorted, empty ones are
+ * left out, quantities are in one unit. The API server and other controllers write the same Pod spec in several
+ * ways. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,7 @@ static long double unit_of(const char *suffix)
     return 0;
 }
 
-/* False: it is no quantity, and out is as it was. */
+/* False: it is no quantity; out is unchanged. */
 static bool write_quantity(struct jsonslice value, struct buf *out)
 {
     char text[64], *end;

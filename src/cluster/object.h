@@ -1,5 +1,5 @@
-/* What the cache keeps of the cluster's objects: only what a reconciler reads. Each object is one allocation: the
- * struct, then the bytes of its strings. Strings are NULL where the object has none. */
+/* The cache's form of the cluster's objects: only members that a reconciler reads. Each object is one allocation: the
+ * struct, then the bytes of its strings. Missing strings are NULL. */
 #ifndef CARREL_CLUSTER_OBJECT_H
 #define CARREL_CLUSTER_OBJECT_H
 
@@ -41,6 +41,7 @@ extern const struct kind_info kind_info[KINDS];
 #define NOTE_SPEC_HASH      "carrel.dev/template-hash"
 #define NOTE_SCALED         "carrel.dev/suspended-by-scale"
 #define NOTE_TROUBLE        "carrel.dev/last-trouble"
+#define NOTE_WAITING        "carrel.dev/waiting"
 #define LABEL_KERNEL        "jupyter.org/kernel-name"
 
 enum truth { UNSET, NO, YES };
@@ -52,7 +53,7 @@ struct object {
     const char    *owner_uid, *owner_kind, *owner_name, *owner_group;   /* of the controller */
     const char    *owners;          /* all owner references, if they are not just the controller's */
     const char    *name_hash;       /* the label */
-    const char    *owned_key;       /* what cache_first_owned() finds a Pod or Sandbox by; NULL: not in that index */
+    const char    *owned_key;       /* the key for cache_first_owned(); NULL: not in that index */
     uint64_t       version;
     uint32_t       hash, generation_of_list;
     uint8_t        kind;
@@ -75,9 +76,9 @@ struct pod {
     struct object o;
     const char *node, *ips;         /* ips: separated by commas */
     const char *scheduled_reason, *scheduled_message;
-    const char *labels, *notes;     /* JSON objects; only of Pods that may concern us */
+    const char *labels, *notes;     /* JSON objects; only of Pods that may be ours */
     const char *conditions, *state; /* JSON in normal form; a Kernel's only */
-    const char *trouble;            /* why it died or does not start, in words; NULL: nothing is wrong */
+    const char *trouble;            /* why it died or does not start, as a sentence; NULL: no problem */
     int64_t     scheduled_since;    /* seconds */
     uint8_t phase, ready, scheduled;                /* the last two: enum condition_status */
 };
@@ -85,7 +86,7 @@ struct pod {
 struct service {
     struct object o;
     const char *cluster_ip;
-    const char *selector;           /* JSON; only if it is another */
+    const char *selector;           /* JSON; only if it differs from ours */
     uint64_t    ports_hash;         /* of the normal form, see ports_write() */
     bool        selects;            /* its selector is the name hash label and nothing else */
 };
@@ -96,7 +97,7 @@ struct claim {
 
 enum { CLAIMS_MAX = 64 };
 
-/* A volume claim that a Sandbox mentions; in the index from claims to Sandboxes. */
+/* A volume claim that a Sandbox uses; in the index from claims to Sandboxes. */
 struct claim_ref {
     struct claim_ref *next;
     struct sandbox   *box;
@@ -108,14 +109,14 @@ struct sandbox {
     struct object o;
     const char *pod_name;           /* annotation */
     const char *created_by, *launch, *template_ref, *pool, *template_hash_label, *claim_id, *blueprint_label;
-    const char *trouble;            /* annotation */
+    const char *trouble, *waiting;  /* annotations */
     const char *labels, *notes;     /* of the Pod template: JSON objects */
     char       *pod_spec, *claim_templates;     /* JSON; allocations of their own; NULL: dropped, fetch it */
     struct claim_ref *claims;
     int64_t     generation, created, shutdown;  /* seconds; shutdown 0: none */
-    uint64_t    seen_ms;            /* when it was first seen; 0: it was there before us */
+    uint64_t    seen_ms;            /* when it was first seen; 0: it is older than this process */
     uint64_t    spec_hash, ports_hash;
-    uint64_t    blueprint;          /* hash of what a template says of it, in normal form; 0: in no pool */
+    uint64_t    blueprint;          /* hash of its template's values, in normal form; 0: in no pool */
     uint16_t    n_claims;
     uint8_t     service;            /* enum truth */
     uint8_t     retain, recreate, release, secure;  /* enum truth: annotations */
@@ -142,12 +143,12 @@ struct kernel {
     bool        has_spec, has_replicas;
 };
 
-/* Takes what is needed from an object of the API server. The result is the caller's; NULL with *e set if it is no such
- * object (a name or uid is missing, a member has the wrong type). */
+/* Decodes an object of the API server. The result is the caller's; NULL with *e set if it is no such object (a name or
+ * uid is missing, a member has the wrong type). */
 struct object *object_decode(enum kind kind, struct jsonslice text, struct err *e);
 void           object_free(struct object *o);
 
-/* Lets go of the big parts that are needed only while something is to be created. */
+/* Frees the large parts that are needed only for creations. */
 void object_drop_template(struct object *o);
 
 bool object_is_owned_by(const struct object *o, const struct object *owner);
@@ -163,11 +164,12 @@ bool time_parse_us(const char *text, int64_t *ret);
 void time_write(int64_t seconds, char text[static 24]);
 void time_write_us(int64_t us, char text[static 32]);
 
-/* A Pod's or a Kernel's conditions with the members that a Kernel shows, in a fixed order, as a JSON array. */
+/* A Pod's or a Kernel's conditions with a Kernel's members, in a fixed order, as a JSON array. */
 struct buf;
 void conditions_write(struct jsonslice conditions, struct buf *out);
 
-/* The ports of a Service for this Pod spec, or those of a Service (services_own), sorted and named, as a JSON array. */
+/* The ports of a Service for this Pod spec, or of an existing Service (services_own), sorted and named, as a JSON
+ * array. */
 void ports_write(struct jsonslice pod_spec, struct buf *out);
 void ports_write_own(struct jsonslice ports, struct buf *out);
 

@@ -1,4 +1,4 @@
-/* Bodies about a pool and its Sandboxes. */
+/* Bodies of writes for a pool and its Sandboxes. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +8,8 @@
 
 void pool_name_box(const struct pool *pool, uint64_t random, char name[static BOX_NAME_SIZE])
 {
-    static const char letters[] = "bcdfghjklmnpqrstvwxz2456789";       /* Kubernetes': no vowels, nothing to mistake */
+    static const char letters[] = "bcdfghjklmnpqrstvwxz2456789";       /* Kubernetes': no vowels, no ambiguous
+                                                                        * characters */
     int n = snprintf(name, 59, "%s-", pool->o.name);
     size_t at = n > 58 ? 58 : (size_t)n;
 

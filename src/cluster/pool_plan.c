@@ -1,5 +1,5 @@
-/* The decision about a pool. Members that are deleted still take a place until they are gone, so that a pool never has
- * more Sandboxes than it should. One that cannot be scheduled is held: another one could not be scheduled either. */
+/* The decision about a pool. Members that are being deleted keep their place until they are gone, so that a pool never
+ * has more Sandboxes than it should. An unschedulable member is kept: a new one could not be scheduled either. */
 #include "cluster/pool.h"
 
 #include <stdio.h>
@@ -43,7 +43,7 @@ static void wake_in(struct pool_plan *plan, uint64_t ms)
         plan->wake_ms = ms ? ms : 1;
 }
 
-/* Its readiness has taken too long. True: it goes. */
+/* Whether a member was not Ready for too long. True: delete it. */
 static bool is_lost(const struct pool_view *v, const struct sandbox *s, struct pool_plan *plan, unsigned *held)
 {
     uint64_t age_ms = v->now > s->created ? (uint64_t)(v->now - s->created) * 1000 : 0;
@@ -63,7 +63,7 @@ static bool is_lost(const struct pool_view *v, const struct sandbox *s, struct p
 }
 
 struct census {
-    const struct sandbox **active;      /* in the place of the view's members: what stays */
+    const struct sandbox **active;      /* replaces the view's members: those that stay */
     size_t                 n_active;
     unsigned               n_ending, n_held;
 };
@@ -103,7 +103,7 @@ static void count(const struct pool_view *v, struct pool_plan *plan, struct cens
 
 /* ---- too few ---- */
 
-/* Members that were taken by a burst of claims are replaced when the burst is over. True: not now. */
+/* Members taken by a burst of claims are replaced when the burst is over. True: not now. */
 static bool is_held_back(const struct pool_view *v, struct pool_plan *plan, size_t active)
 {
     struct pool_memory *m = &plan->memory;
@@ -123,8 +123,8 @@ static bool is_held_back(const struct pool_view *v, struct pool_plan *plan, size
     return true;
 }
 
-/* A burst of claims is served before its members are replaced, for a second, and while half of the pool is left: the
- * API server's time is short then. True: not now. */
+/* During a burst the API server is busy: claims are served first and their members replaced later, for at most a second
+ * and while half of the pool is left. True: not now. */
 static bool is_yielding(const struct pool_view *v, struct pool_plan *plan)
 {
     struct pool_memory *m = &plan->memory;
@@ -141,7 +141,7 @@ static bool is_yielding(const struct pool_view *v, struct pool_plan *plan)
     return true;
 }
 
-/* How many of them the rate allows now. */
+/* How many of the missing the rate allows now. */
 static unsigned pace(const struct pool_view *v, struct pool_plan *plan, unsigned wanted)
 {
     struct pool_memory *m = &plan->memory;
@@ -189,7 +189,7 @@ static int compare_surplus(const void *a, const void *b)
     return strcmp(y->o.name, x->o.name);
 }
 
-/* Those that are not Ready go first, then the newest. */
+/* Members that are not Ready are deleted first, then the newest. */
 static void plan_surplus(const struct pool_view *v, struct pool_plan *plan, const struct census *c)
 {
     size_t wanted = (size_t)v->pool->replicas;
@@ -227,7 +227,7 @@ void pool_plan(const struct pool_view *v, struct pool_plan *ret)
     hash_name(v->pool->o.name, hash);
     snprintf(ret->selector, sizeof ret->selector, LABEL_POOL "=%s", hash);
     const struct pool *p = v->pool;
-    /* Somebody may wait for it to be full, or to be seen. */
+    /* A client may wait for a full pool, or for the new generation. */
     ret->is_urgent = p->status_generation != p->generation ||
                      (ret->ready == p->replicas && ret->ready != (p->status_ready < 0 ? 0 : p->status_ready));
     ret->differs = ret->is_urgent || ret->replicas != (p->status_replicas < 0 ? 0 : p->status_replicas) ||

@@ -1,5 +1,5 @@
-/* A pool's plan, carried out. Sandboxes are created in batches that grow as long as all goes well; what was created is
- * in the cache with the answer, so that the next look counts it. */
+/* Executes a pool's plan. Sandboxes are created in batches that grow after each success; the answers put them into the
+ * cache, so that the next run counts them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "cluster/controller.h"
 #include "cluster/pool.h"
 
-/* A pool that lost a member is mostly full again before its status would say so. */
+/* A pool that lost a member is usually full again before the status would be written. */
 enum { BODY_MAX = 4 << 20, STATUS_DELAY_MS = 1000, CONTENDED_MS = 100 };
 
 static size_t count_owned(const struct cache *c, const char *key)
@@ -59,7 +59,7 @@ static void create(struct work *w, const struct pool *pool, const struct templat
                work_path(KIND_SANDBOX, w->namespace, NULL, NULL), &body, "create sandbox");
 }
 
-/* Says once that it makes no progress, and once that it does again. */
+/* Reports once that the pool makes no progress, and once that it does again. */
 static void tell(struct work *w, const struct pool *pool, const struct pool_plan *plan)
 {
     if (plan->is_stuck == pool->memory.is_stuck)
@@ -84,7 +84,7 @@ static void carry_out(struct work *w, struct pool *pool, const struct pool_view 
     for (unsigned i = 0; i < plan->n_create; i++)
         create(w, pool, v->template);
     if (plan->n_create > 0)
-        w->rounds = 0;          /* as many as there are replicas */
+        w->rounds = 0;          /* needs as many rounds as there are replicas */
     if (plan->differs && !w->status_due_ms)
         w->status_due_ms = now_ms + STATUS_DELAY_MS;
     if (!plan->differs)

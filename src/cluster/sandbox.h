@@ -1,5 +1,5 @@
-/* What a Sandbox needs now, as a pure function of what is known: sandbox_plan(view) gives the writes to make next, or,
- * when there is nothing more to write, the status. After the writes it is asked again. */
+/* The decision about a Sandbox, a pure function of the cache: sandbox_plan(view) gives the next writes or, if there are
+ * none, the status. It is called again after the writes. */
 #ifndef CARREL_CLUSTER_SANDBOX_H
 #define CARREL_CLUSTER_SANDBOX_H
 
@@ -8,7 +8,7 @@
 
 struct buf;
 
-/* Flags of the program; an annotation on a Sandbox overrules the first four of type bool. */
+/* Flags of the program; an annotation on a Sandbox overrides the first four of type bool. */
 struct policy {
     const char *cluster_domain;
     bool secure_defaults, retain_volumes, recreate_on_change, release_volumes;
@@ -23,32 +23,32 @@ struct policy {
 
 struct view {
     const struct sandbox *box;
-    const struct pod     *named;                /* the Pod of the name it should have */
-    const struct pod     *owned;                /* one that it controls */
+    const struct pod     *named;                /* the Pod with the expected name */
+    const struct pod     *owned;                /* a Pod that it controls */
     size_t                n_owned;
     const struct service *service;
     const struct claim   *claim[CLAIMS_MAX];    /* in the order of box->claims */
     const struct policy  *policy;
     int64_t               now;                  /* seconds */
-    /* Writes that failed in this pass, in words; they are not planned again. NULL: none. */
+    /* Failed writes of this pass, as sentences; they are not planned again. NULL: none. */
     const char *claim_error, *pod_error, *service_error;
 };
 
 enum act {
-    ACT_FETCH,              /* the template is needed and was dropped: get the Sandbox */
+    ACT_FETCH,              /* the needed template was dropped: GET the Sandbox */
     ACT_CREATE_CLAIM, ACT_ADOPT_CLAIM, ACT_DISOWN_CLAIM,
     ACT_CREATE_POD, ACT_ADOPT_POD, ACT_PATCH_POD, ACT_DELETE_POD,
     ACT_CREATE_SERVICE, ACT_ADOPT_SERVICE, ACT_PATCH_SERVICE, ACT_DELETE_SERVICE,
-    ACT_FORGET_POD_NAME,    /* the annotation on the Sandbox leads nowhere */
+    ACT_FORGET_POD_NAME,    /* the annotation on the Sandbox names a missing Pod */
     ACT_SUSPEND, ACT_RESUME,    /* replicas becomes operatingMode */
     ACT_DELETE_SANDBOX,
-    ACT_NOTE_TROUBLE,       /* why the Pod died or does not start, as an annotation */
+    ACT_NOTE,               /* annotations: why the Pod died or does not start, what waits for its end */
 };
 
 struct action {
     enum act             act;
     uint16_t             index;         /* of a claim in box->claims */
-    const struct object *object;        /* what is changed or deleted; NULL: it is created */
+    const struct object *object;        /* to change or delete; NULL: create */
 };
 
 struct status {
@@ -64,13 +64,13 @@ struct plan {
     size_t        n_actions;
     /* Only if there are no actions: */
     struct status status;
-    bool          differs;              /* from what the Sandbox says */
-    bool          is_urgent;            /* somebody may wait for just this change */
-    bool          failed;               /* try again later */
+    bool          differs;              /* from the Sandbox's present status */
+    bool          is_urgent;            /* a client may wait for this change */
+    bool          failed;               /* retry later */
     bool          many_pods;
-    const char   *trouble;              /* for ACT_NOTE_TROUBLE; NULL: there is none any more */
-    int64_t       wake_at;              /* look again then; 0: when something changes */
-    struct texts  texts;                /* what the status points to */
+    const char   *trouble, *waiting;    /* for ACT_NOTE; NULL: remove the annotation */
+    int64_t       wake_at;              /* run again then; 0: at the next change */
+    struct texts  texts;                /* the status borrows from these */
 };
 
 void sandbox_plan(const struct view *v, struct plan *ret);
@@ -87,11 +87,11 @@ void sandbox_write_service(const struct sandbox *s, struct buf *out);
 void sandbox_write_service_patch(const struct sandbox *s, const struct service *now, bool adopt, struct buf *out);
 void sandbox_write_adoption(const struct sandbox *s, const struct object *o, struct buf *out);
 void sandbox_write_disowning(const struct sandbox *s, const struct object *o, struct buf *out);
-/* False: the Pod's labels and annotations are as they should be, and out is as it was. */
+/* False: the Pod's labels and annotations are right; out is unchanged. */
 bool sandbox_write_pod_patch(const struct sandbox *s, const struct policy *p, const struct pod *pod, bool adopt,
                              struct buf *out);
 void sandbox_write_status(const struct sandbox *s, const struct status *status, struct buf *out);
 void sandbox_write_mode(bool suspend, struct buf *out);
-void sandbox_write_trouble(const char *trouble, struct buf *out);
+void sandbox_write_notes(const struct plan *plan, struct buf *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* Bodies about a Sandbox's claims, its Service and its status. */
+/* Bodies of writes for a Sandbox's claims, its Service and its status. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "cluster/body.h"
 #include "cluster/sandbox.h"
 
-/* The template that the claim of this number is made from. */
+/* The template of the claim with this number. */
 static struct jsonslice template_of(const struct sandbox *s, size_t index)
 {
     struct jsonwalk w = jsonscan_walk(body_slice(s->claim_templates));
@@ -87,7 +87,7 @@ void sandbox_write_disowning(const struct sandbox *s, const struct object *o, st
     jsonout_open_object(&j, "metadata");
     body_version(&j, o);
     jsonout_open_object(&j, "labels");
-    jsonout_string(&j, LABEL_HASH, hash);       /* so that a new Sandbox of that name finds it */
+    jsonout_string(&j, LABEL_HASH, hash);       /* lets a new Sandbox of that name find it */
     jsonout_close(&j);
     jsonout_open_array(&j, "ownerReferences");
     while (jsonscan_next(&w))
@@ -101,7 +101,8 @@ void sandbox_write_disowning(const struct sandbox *s, const struct object *o, st
 
 /* ---- the Service ---- */
 
-/* now NULL: there is none yet. A merge patch keeps what it does not name, so foreign keys of a selector are named. */
+/* now NULL: there is none yet. A merge patch keeps unnamed members, so foreign keys of a selector are removed by
+ * name. */
 static void write_service_spec(struct jsonout *j, const struct sandbox *s, const struct service *now, const char *hash,
                                bool with_ports)
 {
@@ -233,7 +234,7 @@ void sandbox_write_mode(bool suspend, struct buf *out)
     body_finish(&j, out);
 }
 
-void sandbox_write_trouble(const char *trouble, struct buf *out)
+void sandbox_write_notes(const struct plan *plan, struct buf *out)
 {
     struct jsonout j;
 
@@ -241,7 +242,8 @@ void sandbox_write_trouble(const char *trouble, struct buf *out)
     jsonout_open_object(&j, NULL);
     jsonout_open_object(&j, "metadata");
     jsonout_open_object(&j, "annotations");
-    jsonout_string(&j, NOTE_TROUBLE, trouble);
+    jsonout_string(&j, NOTE_TROUBLE, plan->trouble);
+    jsonout_string(&j, NOTE_WAITING, plan->waiting);
     jsonout_close(&j);
     jsonout_close(&j);
     jsonout_close(&j);

@@ -1,12 +1,11 @@
-/* The decision. In the order in which things depend on each other: the mode, the claims, the Pod and the Service (both
- * at once), the status. Each step that finds something to write adds it; a later step that depends on it waits for the
- * next round, when the answer is in the cache.
+/* The decision, in the order of dependencies: the mode, the claims, the Pod and the Service (both at once), the status.
+ * A step adds its writes; a later step that depends on it waits for the next round, when the answer is in the cache.
  *
  *   expired:   status says so -> Pod and Service deleted -> the Sandbox deleted, or its status emptied
  *   suspended: claims kept or made, Pod deleted, Service kept
  *   running:   claims -> Pod; Service
  *
- * What differs from the original: a Pod is not made on a claim that is somebody else's or is being deleted. */
+ * Unlike the original, no Pod is made on a claim that belongs to another object or is being deleted. */
 #include "cluster/sandbox.h"
 
 #include <stdio.h>
@@ -119,7 +118,7 @@ static void plan_suspended_pod(struct planner *p)
         plan_add(p, ACT_FORGET_POD_NAME, &box->o, 0);
 }
 
-/* A running Sandbox's Pod that is there. */
+/* The existing Pod of a running Sandbox. */
 static void plan_present_pod(struct planner *p)
 {
     const struct sandbox *box = p->v->box;
@@ -149,7 +148,8 @@ static void plan_present_pod(struct planner *p)
     struct jsonslice notes = { pod->notes, pod->notes ? strlen(pod->notes) : 0 };
     struct jsonslice made_from = jsonscan_find(notes, NOTE_SPEC_HASH);
     bool recreate = sandbox_wants(box->recreate, p->v->policy->recreate_on_change);
-    if (p->lets_go || (recreate && made_from.data && !jsonscan_is(made_from, hash))) {
+    p->is_outdated = made_from.data && !jsonscan_is(made_from, hash);
+    if (p->lets_go || (recreate && p->is_outdated)) {
         plan_add(p, ACT_DELETE_POD, &pod->o, 0);
         return;
     }
@@ -231,36 +231,58 @@ static void plan_service(struct planner *p)
     }
 }
 
-/* ---- why it died, or does not start ---- */
+/* ---- why it died, or does not start, and what waits for its end ---- */
 
-/* What the scheduler says counts when it has said so for a while: most Pods hear it for a moment. */
+/* The scheduler's complaint counts only after a while: most Pods get one briefly. */
 enum { UNSCHEDULED_S = 2 };
 
-static void plan_trouble(struct planner *p)
+static const char *trouble_of(struct planner *p, const struct pod *pod)
+{
+    struct plan *plan = p->plan;
+    int64_t since = pod->scheduled_since + UNSCHEDULED_S;
+
+    if (pod->trouble || pod->scheduled != COND_FALSE || !texts_are_same(pod->scheduled_reason, "Unschedulable"))
+        return pod->trouble;
+    if (p->v->now < since) {
+        plan->wake_at = !plan->wake_at || since < plan->wake_at ? since : plan->wake_at;
+        return p->v->box->trouble;
+    }
+    return texts_add(&plan->texts, "Pod: Unschedulable: %s", pod->scheduled_message ? pod->scheduled_message : "");
+}
+
+/* A requested change that waits for the end of this Pod. NULL: none. */
+static const char *waiting_of(struct planner *p, const struct pod *pod)
+{
+    const struct sandbox *box = p->v->box;
+    const char *text = NULL;
+
+    if (p->is_outdated)
+        text = texts_add(&p->plan->texts, "podTemplate.spec has changed, and the Pod is of the former one until it is "
+                         "replaced (kubectl delete pod %s; " NOTE_RECREATE " would do it)", pod->o.name);
+    for (size_t i = 0; i < box->n_claims; i++)
+        if (p->v->claim[i] && p->v->claim[i]->o.deleting)
+            text = texts_add(&p->plan->texts, "%s%sPersistentVolumeClaim \"%s\" is being deleted, and goes when the "
+                             "Pod ends (" NOTE_RELEASE " would end it)", text ? text : "", text ? "; " : "",
+                             box->claims[i].name);
+    return text;
+}
+
+static void plan_notes(struct planner *p)
 {
     const struct sandbox *box = p->v->box;
     const struct pod *pod = p->pod && object_is_owned_by(&p->pod->o, &box->o) ? p->pod : NULL;
     struct plan *plan = p->plan;
+    bool stays = pod && !pod->o.deleting;
 
-    if (!pod || pod->o.deleting)
-        return;         /* the last word stays */
-    plan->trouble = pod->trouble;
-    if (!plan->trouble && pod->scheduled == COND_FALSE && texts_are_same(pod->scheduled_reason, "Unschedulable")) {
-        int64_t since = pod->scheduled_since + UNSCHEDULED_S;
-        if (p->v->now < since) {
-            plan->wake_at = !plan->wake_at || since < plan->wake_at ? since : plan->wake_at;
-            return;
-        }
-        plan->trouble = texts_add(&plan->texts, "Pod: Unschedulable: %s",
-                                  pod->scheduled_message ? pod->scheduled_message : "");
-    }
-    if (!texts_are_same(plan->trouble, box->trouble))
-        plan_add(p, ACT_NOTE_TROUBLE, &box->o, 0);
+    plan->trouble = stays ? trouble_of(p, pod) : box->trouble;      /* keep the last reason */
+    plan->waiting = stays ? waiting_of(p, pod) : NULL;
+    if (!texts_are_same(plan->trouble, box->trouble) || !texts_are_same(plan->waiting, box->waiting))
+        plan_add(p, ACT_NOTE, &box->o, 0);
 }
 
 /* ---- all of it ---- */
 
-/* Its time is over. True: that is all there is to say. */
+/* True: the Sandbox has expired; the plan is complete. */
 static bool plan_expired(struct planner *p)
 {
     const struct view *v = p->v;
@@ -316,7 +338,7 @@ void sandbox_plan(const struct view *v, struct plan *ret)
     ret->n_actions = ret->texts.used = 0;
     ret->differs = ret->is_urgent = ret->failed = ret->many_pods = false;
     ret->wake_at = 0;
-    ret->trouble = NULL;
+    ret->trouble = ret->waiting = NULL;
     if (v->box->o.deleting)
         return;
     hash_name(v->box->o.name, p.hash);
@@ -340,7 +362,7 @@ void sandbox_plan(const struct view *v, struct plan *ret)
     if (!ret->many_pods && !claims_first)
         plan_service(&p);
     if (ret->n_actions == 0)
-        plan_trouble(&p);
+        plan_notes(&p);
     if (ret->n_actions == 0) {
         status_active(&p);
     } else if (!v->box->pod_spec && needs_template(ret)) {

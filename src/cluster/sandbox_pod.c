@@ -1,8 +1,8 @@
-/* Bodies about the Sandbox's Pod: the new one, and what of its labels and annotations must change.
+/* Bodies of writes for the Sandbox's Pod: the new Pod, and changes of its labels and annotations.
  *
- * The template's spec is copied as text, number by number as the user wrote it; only volumes and the service account's
- * token are ever touched. The Pod says in two annotations which keys came from the template, so that a key that
- * leaves the template leaves the Pod, and keys that others have put there stay. */
+ * The template's spec is copied as text, so numbers stay as the user wrote them; only volumes and the service account's
+ * token are changed. Two annotations of the Pod list the keys that came from the template, so that a key that leaves
+ * the template leaves the Pod, and foreign keys stay. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static int compare_keys(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The keys of the template that reach the Pod, and one more (or NULL), sorted, with commas between; "" if there are
+/* The template's keys that are copied to the Pod, and one more (or NULL), sorted, separated by commas; "" if there are
  * none. */
 static void join_keys(struct jsonslice map, bool (*skips)(const char *), const char *more, struct buf *out)
 {
@@ -54,8 +54,8 @@ static const char *normal_creator(const char *by)
     return !strcmp(by, "go-client") || !strcmp(by, "python-client") || !strcmp(by, "controller") ? by : "unknown";
 }
 
-/* The annotation that lets an autoscaler evict a Pod that waits in a pool, unless the template says something about it.
- * It is not in the Sandbox's template, so that adoption by a claim leaves the template alone. NULL: not this Pod. */
+/* The annotation that lets an autoscaler evict a Pod that waits in a pool, unless the template sets it. It is not in
+ * the Sandbox's template, so that adoption by a claim leaves the template unchanged. NULL: not for this Pod. */
 static const char *eviction_note(const struct sandbox *s, const struct policy *p)
 {
     bool in_pool = s->o.owner_group && !strcmp(s->o.owner_group, EXTENSION_GROUP) && s->o.owner_kind &&
@@ -68,7 +68,7 @@ struct fixed_label {
     const char *key, *value;        /* NULL: the Pod must not have it */
 };
 
-/* The labels that come from the Sandbox itself. */
+/* The labels that follow from the Sandbox itself. */
 static void fixed_labels(const struct sandbox *s, const char *hash, struct fixed_label ret[5])
 {
     bool extended = s->o.owner_uid && s->o.owner_group && !strcmp(s->o.owner_group, "extensions.agents.x-k8s.io");
@@ -131,8 +131,7 @@ static void write_metadata(struct jsonout *j, const struct sandbox *s, const str
     if (keys.length > 0)
         jsonout_string(j, NOTE_NOTES, buf_string(&keys));
     buf_done(&keys);
-    if (sandbox_wants(s->recreate, p->recreate_on_change))
-        write_spec_hash(j, s);
+    write_spec_hash(j, s);
     jsonout_close(j);
     jsonout_open_array(j, "ownerReferences");
     body_owner(j, &s->o);
@@ -248,7 +247,7 @@ static void change_map(struct change *c, struct jsonslice wanted, struct jsonsli
     }
 }
 
-/* What once came from the template and is not there any more; keys is the annotation that says so. */
+/* Removes keys that once came from the template and have left it; keys is the annotation that lists them. */
 static void remove_dropped(struct change *c, struct jsonslice keys, struct jsonslice wanted, struct jsonslice has,
                            bool (*skips)(const char *), const char *more)
 {
@@ -290,9 +289,9 @@ static void change_keys(struct change *c, const char *note, struct jsonslice map
     buf_init(&keys, 1 << 20);
     join_keys(map, skips, more, &keys);
     if (now.data ? !jsonscan_is(now, buf_string(&keys)) : keys.length > 0) {
-        char *text = now.data ? malloc(now.size + 1) : NULL;    /* long ones need more than jsonscan_is() has */
+        char *text = now.data ? malloc(now.size + 1) : NULL;    /* long ones do not fit jsonscan_is() */
         if (!text || !jsonscan_text(now, text, now.size + 1) || strcmp(text, buf_string(&keys)) != 0)
-            change_to(c, note, buf_string(&keys));
+            change_to(c, note, keys.length > 0 ? buf_string(&keys) : NULL);
         free(text);
     }
     buf_done(&keys);

@@ -1,4 +1,4 @@
-/* A Sandbox's plan, carried out. */
+/* Executes a Sandbox's plan. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -97,12 +97,18 @@ static void act(struct work *w, const struct sandbox *box, const struct plan *pl
     case ACT_RESUME:
         sandbox_write_mode(a->act == ACT_SUSPEND, &body);
         patch(w, GROUP_SELF, a->object, &body, a->act == ACT_SUSPEND ? "suspend" : "resume");
+        if (a->act == ACT_SUSPEND)
+            event_send(w, &box->o, "Normal", "SuspendedByReplicas",
+                       "operatingMode is set to Suspended because replicas is 0; set replicas to 1, or remove it, to "
+                       "run the Sandbox");
         break;
-    case ACT_NOTE_TROUBLE:
-        sandbox_write_trouble(plan->trouble, &body);
-        patch(w, GROUP_SELF, a->object, &body, "note trouble");
-        if (plan->trouble)
+    case ACT_NOTE:
+        sandbox_write_notes(plan, &body);
+        patch(w, GROUP_SELF, a->object, &body, "annotate");
+        if (plan->trouble && !texts_are_same(plan->trouble, box->trouble))
             event_send(w, &box->o, "Warning", "PodTrouble", plan->trouble);
+        if (plan->waiting && !texts_are_same(plan->waiting, box->waiting))
+            event_send(w, &box->o, "Normal", "PodWaiting", plan->waiting);
         break;
     case ACT_DELETE_SANDBOX:
         work_delete(w, GROUP_SELF, a->object, DELETE_PLAINLY, "delete sandbox");
@@ -110,7 +116,7 @@ static void act(struct work *w, const struct sandbox *box, const struct plan *pl
     }
 }
 
-/* Says once what went wrong, where a person looks for it. */
+/* Reports a problem once, as an Event. */
 static void tell(struct work *w, const struct sandbox *box, const struct plan *plan)
 {
     const struct condition *now = &plan->status.condition[COND_READY], *was = &box->condition[COND_READY];
@@ -156,7 +162,7 @@ static void run(struct work *w)
     struct controller *c = w->controller;
     const struct sandbox *box = (const struct sandbox *)cache_find(&c->cache, KIND_SANDBOX, w->namespace, w->name);
     struct view v;
-    static struct plan plan;        /* large; one thread, and it is done with before the next */
+    static struct plan plan;        /* large; one thread, and used up before the next call */
 
     if (!box || box->o.deleting) {
         work_rest(w, 0);

@@ -1,5 +1,5 @@
-/* The status: four conditions with the original's reasons and messages, which its tests compare word by word, and what
- * there is to know about Pod and Service. */
+/* The status: four conditions with the original's reasons and messages, which its tests compare word by word, and facts
+ * about Pod and Service. */
 #include <string.h>
 
 #include "cluster/sandbox_private.h"
@@ -22,7 +22,7 @@ static bool same_condition(const struct condition *a, const struct condition *b)
            texts_are_same(a->message, b->message) && a->since == b->since;
 }
 
-/* How it differs from what the Sandbox says, and whether somebody may wait for that. */
+/* Compares with the present status, and decides whether a client may wait for the change. */
 static void compare(struct planner *p)
 {
     const struct sandbox *box = p->v->box;
@@ -43,7 +43,7 @@ static void compare(struct planner *p)
         !texts_are_same(s->selector, box->status_selector) || !texts_are_same(s->ips, box->status_ips) ||
         s->replicas != box->status_replicas)
         plan->differs = true;
-    /* The node's name alone is not worth a write before the Sandbox is Ready. */
+    /* Before the Sandbox is Ready, the node's name alone is not worth a write. */
     if (node && (plan->differs || ready->status == COND_TRUE))
         plan->differs = true;
     if (!texts_are_same(ready->reason, was->reason) && ready->reason &&
@@ -103,7 +103,7 @@ static void set_finished(struct planner *p)
         set(p, COND_FINISHED, COND_TRUE, "PodFailed", "Pod failed");
 }
 
-/* What to say of a Pod that has not ended. */
+/* The message for a Pod that has not ended. */
 static const char *pod_message(struct planner *p, bool *ret_ready)
 {
     static const char *const phases[] = { "", "Pending", "Running", "Succeeded", "Failed", "Unknown" };

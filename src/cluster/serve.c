@@ -1,6 +1,6 @@
-/* /readyz is 200 while all that is needed can be watched. A replica that waits for the Lease is as ready as one that
- * acts: its cache is warm, and a rollout waits for it. /healthz does not ask for watches, because a restart would mend
- * none. Neither is 200 once the program ends (SIGTERM, the Lease is lost). */
+/* /readyz is 200 while all required kinds can be watched. A replica that waits for the Lease is as ready as the one
+ * that acts: its cache is warm, and a rollout waits for it. /healthz ignores the watches, because a restart would not
+ * mend them. Neither is 200 once the program ends (SIGTERM, the Lease is lost). */
 #include "cluster/serve.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* A SandboxTemplate's plan, carried out. */
+/* Executes a SandboxTemplate's plan. */
 #include "base/buf.h"
 #include "cluster/controller.h"
 #include "cluster/template.h"

@@ -1,4 +1,4 @@
-/* Small pure things: hashes, times, the ports of a Service. */
+/* Small pure functions: hashes, times, the ports of a Service. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -152,7 +152,7 @@ void conditions_write(struct jsonslice conditions, struct buf *out)
 struct port {
     unsigned long long number;
     char protocol[8];
-    char name[64];      /* "" until it has one */
+    char name[64];      /* "" until it is named */
 };
 
 static bool name_is_taken(const struct port *all, size_t n, const char *name)

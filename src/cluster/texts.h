@@ -1,4 +1,4 @@
-/* Texts that live as long as a plan does. What does not fit is cut. */
+/* Texts that live as long as a plan. Texts that do not fit are cut. */
 #ifndef CARREL_CLUSTER_TEXTS_H
 #define CARREL_CLUSTER_TEXTS_H
 

@@ -3,11 +3,11 @@
  *   wake -> ready list -> run() -> writes under way -> answers into the cache -> run() again ... -> rest (freed)
  *                            \-> fail: a timer, longer each time
  *
- * Level-triggered: a reason to look says nothing about what changed. While writes of an object are under way it is not
- * looked at, so that one object never has two plans at once. At most max_busy objects have writes under way.
+ * Level-triggered: a wake does not say what changed. While writes of an object are under way it is not run, so that one
+ * object never has two plans at once. At most max_busy objects have writes under way.
  *
- * An answer to a write is the newest there is of its object and goes into the cache at once; no expectation has to be
- * kept about what a watch will tell later. */
+ * The answer to a write is the newest version of its object and goes into the cache at once; no expectations about
+ * later watch events are needed. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,10 +29,10 @@ struct write {
     enum kind        kind;
     const char      *what;
     char            *name, *uid;
-    uint64_t         version;   /* of what it changes */
+    uint64_t         version;   /* of the object to change */
 };
 
-/* A creation without an answer: the object may be there. */
+/* A creation without an answer: the object may exist. */
 struct unsure {
     struct unsure *next;
     enum group     group;
@@ -174,9 +174,9 @@ void work_wake(struct controller *c, enum kind kind, const char *namespace, cons
     if (!w)
         w = make_work(c, by, hash, namespace, name);
     if (!w)
-        return;         /* out of memory: the next change, or the next list, comes */
+        return;         /* out of memory: the next change or list wakes it */
     if (w->is_busy) {
-        w->is_dirty = w->is_dirty || !is_soft;      /* it is looked at anew after the writes anyway */
+        w->is_dirty = w->is_dirty || !is_soft;      /* it runs again after the writes anyway */
         return;
     }
     if (w->is_backing_off && is_soft)
@@ -199,7 +199,7 @@ static void run(struct work *w)
     w->by->run(w);
 }
 
-/* Asks first for what may have been created before. True: answers are under way. */
+/* Checks first which unanswered creations happened. True: requests are under way. */
 static bool ask_unsure(struct work *w)
 {
     bool asks = w->unsure != NULL;
@@ -217,7 +217,7 @@ static bool ask_unsure(struct work *w)
 static void on_pump(struct loop_task *t)
 {
     struct controller *c = container_of(t, struct controller, pump);
-    unsigned budget = 256;      /* then others may have the loop for a turn */
+    unsigned budget = 256;      /* then the rest of the loop gets a turn */
 
     while (c->ready && c->n_busy < c->max_busy && budget-- > 0) {
         struct work *w = c->ready;
@@ -262,7 +262,7 @@ void work_fail(struct work *w)
         wait = w->retry_ms;
     w->controller->metrics.retries++;
     if (w->is_dirty && !w->is_transient) {
-        w->is_dirty = false;        /* what it failed by may have changed meanwhile */
+        w->is_dirty = false;        /* the cause of the failure may have changed meanwhile */
         run_later(w);
         return;
     }
@@ -314,7 +314,7 @@ static bool is_cause(const struct kube_call *call, const char *reason)
     return false;
 }
 
-/* What the server sent is the newest of its object. */
+/* The server's answer is the newest version of its object. */
 static void take_answer(struct write *x)
 {
     struct controller *c = x->work->controller;
@@ -363,7 +363,7 @@ static void note_unsure(struct write *x)
     x->work->unsure = u;
 }
 
-/* The server said no, or nothing. */
+/* The server refused, or did not answer. */
 static void take_refusal(struct write *x)
 {
     struct work *w = x->work;
@@ -376,7 +376,7 @@ static void take_refusal(struct write *x)
         w->status_hash = 0;
     kube_call_text(&x->call, text, sizeof text);
     if (status == 409) {
-        /* It exists already, or has changed, or is another: look. */
+        /* It exists already, or has changed, or is another object: read it. */
         start_get(w, x->group, x->kind, x->name);
     } else if (status == 404 && x->verb != VERB_CREATE) {
         cache_remove(&c->cache, x->kind, w->namespace, x->name, x->verb == VERB_GET ? NULL : x->uid, UINT64_MAX);
@@ -387,7 +387,7 @@ static void take_refusal(struct write *x)
         log_line(w->failures < 2 ? LOG_DEBUG : LOG_WARN, "%s %s/%s: %s %s: %s", w->by->noun, w->namespace, w->name,
                  x->what, x->name, text);
         w->is_transient = true;
-        /* The names of others are the same the next time, and the second creation is refused. */
+        /* Other creations have fixed names, so a second one is refused. */
         if (x->verb != VERB_CREATE ? x->verb == VERB_GET && w->by->kind == KIND_POOL : x->kind == KIND_SANDBOX)
             note_unsure(x);
         if (w->retry_ms < x->call.retry_after_ms)

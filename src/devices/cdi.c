@@ -1,5 +1,5 @@
 /* The format is https://github.com/cncf-tags/container-device-interface, versions 0.3.0 to 0.8.0. Its readers are
- * strict: a member that nobody knows may be what makes the device safe, so it is an error here, too. */
+ * strict: an unknown member may be what makes the device safe, so it is an error here, too. */
 #include "devices/cdi.h"
 
 #include <errno.h>
@@ -113,7 +113,7 @@ static int get_list(const struct cdi_maker *m, const struct notation *map, const
     return 0;
 }
 
-/* Absolute, and without what would lead elsewhere. */
+/* Absolute, and without components that lead elsewhere. */
 static bool is_plain_path(const char *path)
 {
     if (path[0] != '/' || strlen(path) >= 4096)
@@ -173,7 +173,7 @@ static int read_node(const struct cdi_maker *m, const struct notation *from, str
     node->type = !type ? '\0' : type[0] == 'u' ? 'c' : type[0];
     if (node->has_number != has_minor)
         return refuse(m, from, "", node->path, " needs both major and minor");
-    /* runc's letters; 'm', to make nodes, is nobody's right in a box. */
+    /* runc's letters; no box may make nodes ('m'). */
     node->read = !permissions || strchr(permissions, 'r');
     node->write = !permissions || strchr(permissions, 'w');
     if (permissions && strspn(permissions, "rwm") != strlen(permissions))

@@ -1,6 +1,6 @@
-/* Specifications of the Container Device Interface: which nodes, mounts and variables a device is made of. Pure: the
- * bytes of one file in, its devices out. What cannot be held (hooks above all) is kept as the reason why a device is
- * refused, so that the others of the file can be used. */
+/* Specifications of the Container Device Interface: the nodes, mounts and variables of each device. Pure: the bytes of
+ * one file in, its devices out. A device that needs something unsupported (hooks above all) keeps the reason why it is
+ * refused, so that the other devices of the file remain usable. */
 #ifndef CARREL_DEVICES_CDI_H
 #define CARREL_DEVICES_CDI_H
 
@@ -16,9 +16,9 @@ enum { CDI_NAME_MAX = 200 };    /* bytes of "vendor.com/class=device" */
 struct cdi_node {
     const char *path;           /* in the box: below /dev */
     const char *host;           /* on the host */
-    char        type;           /* 'c', 'b', or 0: whatever it is */
+    char        type;           /* 'c', 'b', or 0: any type */
     bool        has_number;
-    uint32_t    major, minor;   /* if has_number, it must be this one */
+    uint32_t    major, minor;   /* if has_number, the node must have this number */
     bool        read, write;
 };
 
@@ -32,7 +32,7 @@ struct cdi_edits {
     const char      **env;
     struct cdi_node  *node;
     struct cdi_mount *mount;
-    char              refused[160];     /* "": it can be held */
+    char              refused[160];     /* why it cannot be used; "": it can */
 };
 
 struct cdi_device {
@@ -45,17 +45,18 @@ struct cdi_file {
     struct cdi_edits     edits;         /* of every device in it */
     size_t               n;
     struct cdi_device   *device;        /* owned */
-    struct notation_tree tree;          /* owned: what the texts point into */
+    struct notation_tree tree;          /* owned: the texts point into it */
 };
 
 /* name is the file's, for messages. */
 MUST_CHECK int cdi_parse(const char *name, const char *text, size_t size, struct cdi_file *ret, struct err *e);
-/* Does nothing to a zeroed file. */
+/* A no-op for a zeroed file. */
 void           cdi_free(struct cdi_file *file);
 
 /* "vendor.com/class": a domain name, and letters, digits, '-', '_' and '.'. */
 bool           cdi_kind_is_valid(const char *text, size_t length);
-/* Whether one of a comma list of kinds allows this one: itself, "*" + "/class" for any vendor's, or "*" for all. */
+/* Whether a comma-separated list of kinds allows this one: the kind itself, "*" + "/class" for any vendor's, or "*" for
+ * all. */
 bool           cdi_kind_is_allowed(const char *list, const char *kind);
 /* "vendor.com/class=device". */
 bool           cdi_name_is_valid(const char *text);

@@ -1,6 +1,7 @@
-/* Specifications are the administrator's word for what of the host a box may have, so a file counts only if nobody else
- * can write it: it and its directory belong to root (or to us, who then only trust ourselves) and are closed to others.
- * What is in /var/run/cdi is made at every start of the machine and comes before what is in /etc/cdi. */
+/* By its specifications the administrator decides which of the host's devices a box may have. So a file counts only if
+ * no other user can write it: the file and its directory belong to root (or to us, who then only trust ourselves) and
+ * are not writable for group and others. /var/run/cdi is written at every start of the machine and takes precedence
+ * over /etc/cdi. */
 #define _GNU_SOURCE
 #include "devices/cdi_host.h"
 
@@ -19,8 +20,8 @@
 enum { OVERFLOW_ID = 65534 };
 static const char *const directories[] = { "/var/run/cdi", "/etc/cdi" };
 
-/* Without root a device is only what its caller could open anyhow, and it is only root who can put something into these
- * directories; so it is enough that nobody else is let in. */
+/* Without root a device grants only what its caller could open anyway, and only root can write to these directories; so
+ * it is enough that others cannot write here. */
 static bool is_trusted(const struct stat *status, bool rootless)
 {
     return (status->st_uid == 0 || status->st_uid == geteuid() || (rootless && status->st_uid == OVERFLOW_ID))

@@ -1,5 +1,5 @@
-/* Block style goes by lines and how far in they begin, flow style by brackets. Texts are copied into one buffer: none
- * becomes longer by being read, but each has a NUL. */
+/* Block style is parsed by lines and indentation, flow style by brackets. Texts are copied into one buffer: no text
+ * grows by being read, but each gets a NUL. */
 #include "devices/notation.h"
 
 #include <errno.h>
@@ -70,7 +70,7 @@ static bool is_space(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* Blanks of this line and a comment behind them. */
+/* Skips the blanks of this line and a comment after them. */
 static void skip_blanks(struct reader *r)
 {
     const char *from = r->at;
@@ -155,7 +155,7 @@ static int read_quoted(struct reader *r, const char **ret)
     return 0;
 }
 
-/* A plain scalar ends with the line, before a comment, at ": " and, in flow style, at what ends a member there. */
+/* A plain scalar ends with the line, before a comment, at ": " and, in flow style, at the end of a member. */
 static int read_plain(struct reader *r, bool in_flow, const char **ret)
 {
     const char *start = r->at, *last = start;
@@ -172,11 +172,11 @@ static int read_plain(struct reader *r, bool in_flow, const char **ret)
         if (!is_space(c))
             last = r->at + 1;
     }
-    r->at = last;       /* the blanks before a comment make it one */
+    r->at = last;       /* only blanks before a # make it a comment */
     size_t n = (size_t)(last - start);
     memcpy(r->room, start, n);
     r->room[n] = '\0';
-    /* null is the one word that is not the text that it looks like. */
+    /* null is the one word that does not stand for its text. */
     if ((n == 4 && memcmp(start, "null", 4) == 0) || (n == 1 && *start == '~'))
         r->room[n = 0] = '\0';
     *ret = r->room;
@@ -271,7 +271,7 @@ static int read_flow(struct reader *r, struct notation *into)
 
 static int read_block(struct reader *r, size_t indent, struct notation *into);
 
-/* Goes to the next line that says something. False: there is none. *ret_indent: where it begins. */
+/* Goes to the next line with content. False: there is none. *ret_indent: its indentation. */
 static bool next_line(struct reader *r, size_t *ret_indent)
 {
     for (;;) {
@@ -297,7 +297,8 @@ static bool is_item(const struct reader *r)
     return peek(r) == '-' && (r->at + 1 == r->end || is_space(r->at[1]));
 }
 
-/* What stands on this line behind a key or a dash; or, if that is nothing, below it. least: how far in that must be. */
+/* The value after a key or a dash on this line; if the line ends there, the value below it. least: its minimum
+ * indentation. */
 static int read_value(struct reader *r, size_t least, bool list_may_be_beside, struct notation *into)
 {
     size_t indent;
@@ -370,7 +371,7 @@ static int read_block(struct reader *r, size_t indent, struct notation *into)
         if (here > indent)
             return refuse(r, "this line is further in than those above it");
         if (is_item(r) != (into->kind == NOTATION_LIST))
-            break;      /* of the map around a list that is not further in than its name */
+            break;      /* a list may be indented like its key: this line continues the map around it */
         struct notation *node = new_node(r);
         if (!node)
             return -ENOMEM;
@@ -393,7 +394,8 @@ int notation_read(const char *name, const char *text, size_t size, struct notati
 
     if (size > NOTATION_BYTES_MAX)
         return err_set(e, EFBIG, STEP_USAGE, "%s is larger than 1 MiB", parse_quote_path(name).text);
-    /* Each text has a NUL, and takes at least one byte that is not in it: a blank, a colon, a comma, a line's end. */
+    /* Each text gets a NUL and is followed by at least one byte that is not copied: a blank, a colon, a comma, a line's
+     * end. */
     tree.texts = r.room = malloc(2 * size + 2);
     if (!tree.texts)
         return err_at(e, ENOMEM, STEP_MEMORY, 0, name);

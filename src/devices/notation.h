@@ -1,6 +1,6 @@
 /* The part of YAML that programs write, which includes JSON: maps, lists and scalars in block and flow style, comments,
- * quotes. Anchors, tags, block scalars and several documents are refused by line; every scalar is a text. Pure: bytes
- * in, a tree out. */
+ * quotes. Refuses anchors, tags, block scalars and several documents, and names the line; every scalar is a text. Pure:
+ * bytes in, a tree out. */
 #ifndef CARREL_DEVICES_NOTATION_H
 #define CARREL_DEVICES_NOTATION_H
 
@@ -16,9 +16,9 @@ struct notation {
     enum notation_kind kind;
     unsigned           line;
     const char        *key;         /* in a map; else NULL */
-    const char        *text;        /* of a TEXT; "" where nothing is written */
-    struct notation   *child;       /* of a MAP and a LIST: the first */
-    struct notation   *next;        /* beside it */
+    const char        *text;        /* of a TEXT; "" for an empty value */
+    struct notation   *child;       /* of a MAP and a LIST: the first member */
+    struct notation   *next;        /* the next member */
 };
 
 struct notation_tree {
@@ -29,10 +29,10 @@ struct notation_tree {
 
 /* name is the file's, for messages ("FILE:LINE: ..."). */
 MUST_CHECK int notation_read(const char *name, const char *text, size_t size, struct notation_tree *ret, struct err *e);
-/* Does nothing to a zeroed tree. */
+/* A no-op for a zeroed tree. */
 void           notation_free(struct notation_tree *tree);
 
-/* A member of a map; NULL: it has none, or is no map. */
+/* A member of a map; NULL: the map lacks it, or this is no map. */
 const struct notation *notation_get(const struct notation *map, const char *key);
 
 #endif

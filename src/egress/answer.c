@@ -1,6 +1,5 @@
-/* Questions for names, over UDP and TCP. A name that the policy does not allow is answered at once; one that it allows
- * is looked up first, so that names which do not exist look so in the box. Its answer is the address that stands for
- * it. */
+/* DNS queries over UDP and TCP. A name that the policy refuses is answered at once; an allowed name is looked up first,
+ * so that a missing name is missing in the box, too. The answer is the address that stands for the name. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -17,10 +16,10 @@ enum {
     QUERIES_PER_TURN = 16,
     CLIENT_IDLE_MS = 10000,
     TTL_S = 60,
-    TCP_QUERY = 1024,           /* more than any question of ours */
+    TCP_QUERY = 1024,           /* larger than any valid query */
 };
 
-/* A question that is being looked up: of a datagram, or of a client. */
+/* A query that waits for a lookup: from a datagram, or from a client. */
 struct answer_wait {
     struct netbox           *box;
     struct answer_wait      *next, **back;
@@ -31,7 +30,7 @@ struct answer_wait {
     struct dns_query         query;
 };
 
-/* A TCP connection; one question at a time, the others wait in the socket. */
+/* A TCP connection; one query at a time, the others wait in the socket. */
 struct answer_client {
     struct loop_fd        watch;
     struct loop_timer     idle;
@@ -44,11 +43,18 @@ struct answer_client {
 
 static void client_close(struct answer_client *c);
 
+/* Only parts of arpa: home.arpa is for names of sites. */
 static bool is_reverse(const char *name)
 {
+    static const char *const suffix[] = { ".in-addr.arpa", ".ip6.arpa" };
     size_t length = strlen(name);
 
-    return length > 5 && strcmp(name + length - 5, ".arpa") == 0;
+    for (size_t i = 0; i < sizeof suffix / sizeof *suffix; i++) {
+        size_t n = strlen(suffix[i]);
+        if (length > n && strcmp(name + length - n, suffix[i]) == 0)
+            return true;
+    }
+    return false;
 }
 
 /* --- answers --- */
@@ -71,7 +77,7 @@ static void send_answer(struct netbox *b, struct answer_client *client, const st
         client_close(client);
 }
 
-/* What the lookup means for this question. */
+/* Turns the lookup's result into an answer to this query. */
 static enum dns_code judge(struct netbox *b, const struct dns_query *query, const struct resolve_answer *answer,
                            uint8_t address[4], bool *ret_has_address)
 {
@@ -111,6 +117,8 @@ static void on_looked_up(struct resolve_wait *lookup, const struct resolve_answe
     bool has_address;
     enum dns_code code = judge(w->box, &w->query, answer, address, &has_address);
 
+    if (answer->status == RESOLVE_FAILED)
+        netbox_refuse(w->box, EGRESS_UNRESOLVED, w->query.name, 0, NULL);
     if (client)
         client->waits = NULL;
     w->client = NULL;
@@ -120,7 +128,18 @@ static void on_looked_up(struct resolve_wait *lookup, const struct resolve_answe
     wait_free(w);
 }
 
-/* One question. It is answered now, or later by on_looked_up. */
+/* apt and others look up a service (_http._tcp.deb.example.org) before its host. If the host's name is allowed, the
+ * service just has no record, and no refusal is reported. */
+static bool is_service_of_allowed(const struct netbox *b, const char *name)
+{
+    const char *at = name;
+
+    while (at[0] == '_' && strchr(at, '.'))
+        at = strchr(at, '.') + 1;
+    return at != name && b->policy && net_resolves(b->policy, at);
+}
+
+/* One query. Answered now, or later by on_looked_up. */
 static void ask(struct netbox *b, struct answer_client *client, const struct sockaddr_storage *from,
                 socklen_t from_size, const uint8_t *bytes, size_t size)
 {
@@ -143,9 +162,10 @@ static void ask(struct netbox *b, struct answer_client *client, const struct soc
     }
     const struct resolve_answer *known = NULL;
     struct answer_wait *w = NULL;
-    if (is_reverse(query.name)) {
+    bool is_allowed = b->policy && net_resolves(b->policy, query.name);
+    if (is_reverse(query.name) || (!is_allowed && is_service_of_allowed(b, query.name))) {
         code = DNS_NXDOMAIN;
-    } else if (!b->policy || !net_resolves(b->policy, query.name)) {
+    } else if (!is_allowed) {
         netbox_refuse(b, EGRESS_NOT_ALLOWED, query.name, 0, NULL);
         code = DNS_BLOCKED;
     } else if ((known = resolver_recall(r, query.name))) {
@@ -159,7 +179,7 @@ static void ask(struct netbox *b, struct answer_client *client, const struct soc
             w->from = *from;
         LIST_ADD(b->questions, w);
         b->n_questions++;
-        if (resolver_ask(r, query.name, &w->lookup) == 0) {
+        if (resolver_ask(r, query.name, &b->lookups, &w->lookup) == 0) {
             if (client) {
                 client->waits = w;
                 (void)!loop_fd_set(b->egress->loop, &client->watch, 0);
@@ -205,6 +225,7 @@ static void client_close(struct answer_client *c)
     fd_close(c->watch.fd);
     LIST_REMOVE(c);
     c->box->n_clients--;
+    fair_give(&c->box->descriptors, 1);
     free(c);
 }
 
@@ -213,7 +234,7 @@ static void on_idle(struct loop_timer *t)
     client_close(container_of(t, struct answer_client, idle));
 }
 
-/* Asks the first question of what was read. The client may be gone afterwards. */
+/* Handles the query that was read. The client may be gone afterwards. */
 static void ask_first(struct answer_client *c, size_t size)
 {
     uint8_t bytes[TCP_QUERY];
@@ -225,7 +246,7 @@ static void ask_first(struct answer_client *c, size_t size)
     ask(c->box, c, NULL, 0, bytes, size);
 }
 
-/* Exactly one question's bytes are read at a time, so that there is never a second one in the buffer. */
+/* Reads exactly one query's bytes, so that the buffer never holds a second one. */
 static void client_read(struct answer_client *c)
 {
     size_t size = c->n < 2 ? 0 : (size_t)(c->bytes[0] << 8 | c->bytes[1]), want = c->n < 2 ? 2 : 2 + size;
@@ -262,16 +283,21 @@ void answer_on_tcp(struct loop_fd *w, uint32_t events)
 
     (void)events;
     for (int i = 0; i < QUERIES_PER_TURN; i++) {
-        FD fd = accept4(w->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        FD fd = netbox_accept(b->egress, w->fd);
+        if (fd == -EMFILE || fd == -ENFILE)
+            continue;
         if (fd < 0)
             return;
         struct answer_client *c = b->n_clients < NETBOX_TCP_QUESTIONERS ? calloc(1, sizeof *c) : NULL;
-        if (!c)
+        if (!c || !fair_take(&b->descriptors, 1)) {
+            free(c);
             continue;
+        }
         c->box = b;
         c->watch.on_event = on_client;
         c->idle.on_expire = on_idle;
         if (loop_fd_add(b->egress->loop, &c->watch, fd, EPOLLIN) < 0) {
+            fair_give(&b->descriptors, 1);
             free(c);
             continue;
         }

@@ -2,9 +2,9 @@
  *
  *   name?  --lookup-->  addresses  --policy-->  dial  -->  [EGRESS_HOLD: accept]  -->  flow
  *
- * With EGRESS_HOLD the box's connect() waits until the dial has succeeded; else its connection was accepted before and
- * is reset, or refused with words where a program expects them. While bytes flow, the first ones of a connection to a
- * name are held until it is clear that they do not ask a TLS server for another name; what the server sends is never
+ * With EGRESS_HOLD the box's connect() waits until the dial has succeeded; otherwise its connection was accepted
+ * before, and a failure resets it, or answers in the program's own protocol. The first bytes of a connection to a name
+ * are held until it is clear that they do not request another name from a TLS server; the server's bytes are never
  * held. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -23,8 +23,16 @@ enum {
     INSPECT_MS = 30000,         /* for a ClientHello */
     PARTING_MS = 2000,
     HELD_BYTES = 64 << 10,
-    SIDE_BYTES = 128 << 10,     /* the kernel doubles it */
+    HELD_BY_BOX = 4 << 20,      /* of all its connections: a box must not fill our memory with halves of ClientHellos */
+    IDLE_S = 60,
+    BETWEEN_S = 20,
+    SIDE_BYTES = 128 << 10,     /* for all connections of a box: it must not fill our memory with incomplete
+                                 * ClientHellos */
+    SIDE_LEAST = 16 << 10,
+    SIDES_BYTES = 8 << 20,      /* of all its connections, about */
     ACCEPTS_PER_TURN = 64,
+    WINDOW_LEAST = 64 << 10,
+    WINDOWS_BYTES = 32 << 20,
 };
 
 static void free_lookups(struct carry *c)
@@ -45,11 +53,12 @@ static void free_inspection(struct carry *c)
         hello_done(c->hello);
     free(c->hello);
     c->hello = NULL;
+    c->box->held_bytes -= c->held.length;
     buf_done(&c->held);
     loop_timer_cancel(c->box->egress->loop, &c->timer);
 }
 
-/* Lets go of everything. with_reset: so that both peers see an error. */
+/* Releases everything. with_reset: both peers see an error. */
 static void end(struct carry *c, bool with_reset)
 {
     static const struct linger at_once = { .l_onoff = 1 };
@@ -62,12 +71,16 @@ static void end(struct carry *c, bool with_reset)
     }
     free_lookups(c);
     free_inspection(c);
+    if (c->has_share)
+        fair_give(&c->box->descriptors, 2);
     loop_fd_remove(l, &c->parting);
     loop_timer_cancel(l, &c->timer);
     hold_remove(c);
     LIST_REMOVE(c);
     c->box->usage.live--;
     netbox_changed(c->box);
+    if (!c->box->carried)
+        netbox_tell_usage(c->box);
     if (c->client >= 0 && with_reset)
         (void)setsockopt(c->client, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
     fd_close(c->client);
@@ -95,7 +108,8 @@ static void on_parting_timer(struct loop_timer *t)
     end(container_of(t, struct carry, timer), true);
 }
 
-/* The program's connection stands, so that it can be told in its own protocol; then it must read it before the end. */
+/* The connection is open, so the refusal can be sent in the program's protocol; the connection is closed when the
+ * program has read it. */
 static bool part_with(struct carry *c, const void *words, size_t size)
 {
     struct loop *l = c->box->egress->loop;
@@ -116,6 +130,8 @@ static bool part(struct carry *c, const char *what)
     static const uint8_t access_denied[] = { 0x15, 3, 1, 0, 2, 2, 49 };
     char body[NET_NAME_SIZE + 80], page[sizeof body + 200];
 
+    if (!c->has_share)
+        return false;
     if (c->ends.to_port == 443)
         return part_with(c, access_denied, sizeof access_denied);
     if (c->ends.to_port != 80)
@@ -127,7 +143,7 @@ static bool part(struct carry *c, const char *what)
     return part_with(c, page, (size_t)size);
 }
 
-/* The policy says no. The reason is told before the program gets its answer. */
+/* The policy refuses. The reason is reported before the program gets its answer. */
 static void refuse(struct carry *c, enum egress_why why, const char *other)
 {
     char what[NET_NAME_SIZE];
@@ -144,7 +160,7 @@ static void refuse(struct carry *c, enum egress_why why, const char *other)
     end(c, true);
 }
 
-/* The way there does not work. */
+/* The connection outside failed. */
 static void fail(struct carry *c, int code)
 {
     if (c->syn && c->state != CARRY_FLOW)
@@ -159,7 +175,7 @@ static void on_inspect_timer(struct loop_timer *t)
     end(container_of(t, struct carry, timer), true);
 }
 
-/* All held bytes may pass. */
+/* Passes all held bytes on. */
 static void pass_held(struct carry *c, bool is_all)
 {
     int r = pump_pass(&c->pump, c->held.data, c->held.length);
@@ -168,6 +184,7 @@ static void pass_held(struct carry *c, bool is_all)
         end(c, true);
         return;
     }
+    c->box->held_bytes -= c->held.length;
     buf_clear(&c->held);
     loop_timer_cancel(c->box->egress->loop, &c->timer);
     if (!is_all)
@@ -194,7 +211,13 @@ static void on_held(struct pump *p)
     }
     if (c->held.limit == 0)
         buf_init(&c->held, HELD_BYTES);
+    size_t before = c->held.length;
     buf_add(&c->held, bytes, (size_t)n);
+    c->box->held_bytes += c->held.length - before;
+    if (c->box->held_bytes > HELD_BY_BOX) {
+        end(c, true);
+        return;
+    }
     enum hello_verdict verdict =
         buf_error(&c->held) < 0 ? HELLO_WRONG : hello_feed(c->hello, c->name, bytes, (size_t)n);
     switch (verdict) {
@@ -220,14 +243,53 @@ static void on_pump_end(struct pump *p, int code)
     end(container_of(p, struct carry, pump), false);
 }
 
+/* This connection's part of a resource that a box's connections share. Earlier connections have more: full buffers are
+ * not taken back. */
+static size_t carry_part(const struct carry *c, size_t least, size_t most, size_t all)
+{
+    size_t part = all / (c->box->usage.live ? c->box->usage.live : 1);
+
+    return part < least ? least : part > most ? most : part;
+}
+
+/* Hands the upstream to the broker; what the pump sends then goes there. False: the broker cannot take it. */
+static bool pass_to_broker(struct carry *c)
+{
+    int pair[2];
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+        return false;
+    const int fds[2] = { pair[1], c->upstream };
+    int r = link_tell_broker(c->box->egress, c->box->id, c->name, fds);
+    fd_close(pair[1]);
+    if (r < 0) {
+        fd_close(pair[0]);
+        return false;
+    }
+    fd_close(c->upstream);
+    c->upstream = pair[0];
+    return true;
+}
+
 static void start_flow(struct carry *c)
 {
     struct egress *e = c->box->egress;
-    const int bytes = SIDE_BYTES, yes = 1;
+    const int bytes = (int)carry_part(c, SIDE_LEAST, SIDE_BYTES, SIDES_BYTES);
+    const int yes = 1, idle_s = IDLE_S, between_s = BETWEEN_S;
 
     (void)setsockopt(c->client, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
     (void)setsockopt(c->client, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
     (void)setsockopt(c->client, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    /* A program that closed its socket looks like one that only stopped sending. If the server does not close either,
+     * keepalive tells them apart: the box's kernel forgets the closed one after a minute. */
+    (void)setsockopt(c->client, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+    (void)setsockopt(c->client, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    (void)setsockopt(c->client, IPPROTO_TCP, TCP_KEEPINTVL, &between_s, sizeof between_s);
+    if (c->is_brokered && !pass_to_broker(c)) {
+        netbox_refuse(c->box, EGRESS_NO_BROKER, c->name, c->ends.to_port, NULL);
+        end(c, true);
+        return;
+    }
     if (c->name && !(c->hello = calloc(1, sizeof *c->hello))) {
         end(c, true);
         return;
@@ -285,6 +347,8 @@ static void dial(struct carry *c, const struct net_address *addresses, size_t n)
         return;
     }
     c->dialing->owner = c;
+    c->dialing->share = &c->box->descriptors;
+    c->dialing->window_bytes = (int)carry_part(c, WINDOW_LEAST, DIALING_WINDOW, WINDOWS_BYTES);
     c->dialing->on_done = on_dialled;
     if (dialing_choose(c->dialing, c->box->policy, c->reach, addresses, n, c->ends.to_port, &refused) == 0 &&
         refused.size > 0) {
@@ -302,10 +366,13 @@ static void on_looked_up(struct resolve_wait *w, const struct resolve_answer *an
     struct carry *c = container_of(w, struct carry, lookup);
 
     free_lookups(c);
-    if (answer->status == RESOLVE_FOUND)
+    if (answer->status == RESOLVE_FOUND) {
         dial(c, answer->address, answer->n);
-    else
-        fail(c, -EHOSTUNREACH);
+        return;
+    }
+    if (answer->status == RESOLVE_FAILED)
+        netbox_refuse(c->box, EGRESS_UNRESOLVED, c->name, c->ends.to_port, NULL);
+    fail(c, -EHOSTUNREACH);
 }
 
 static void look_up(struct carry *c)
@@ -319,7 +386,9 @@ static void look_up(struct carry *c)
         return;
     }
     c->lookup.on_done = on_looked_up;
-    int code = c->box->n_questions < NETBOX_QUESTIONS ? resolver_ask(r, c->name, &c->lookup) : -EAGAIN;
+    int code = -EAGAIN;
+    if (c->box->n_questions < NETBOX_QUESTIONS)
+        code = resolver_ask(r, c->name, &c->box->lookups, &c->lookup);
     if (code < 0) {
         fail(c, code);
         return;
@@ -328,18 +397,19 @@ static void look_up(struct carry *c)
     c->box->n_questions++;
 }
 
-/* The name that the address stands for. False: it was refused. */
+/* Finds the name that the address stands for. False: refused. */
 static bool find_name(struct carry *c)
 {
     struct netbox *b = c->box;
 
-    if (!nametable_covers(&c->ends.to))
+    if (!net_address_is_stand_in(&c->ends.to))
         return true;
     const char *name = b->names ? nametable_find(b->names, c->ends.to.byte) : NULL;
     if (!name || !(c->name = strdup(name))) {
         refuse(c, EGRESS_NOT_ALLOWED, NULL);
         return false;
     }
+    c->is_brokered = netbox_is_brokered(b, c->name, c->ends.to_port);
     c->reach = net_judge_name(b->policy, c->name, c->ends.to_port);
     if (c->reach != NET_REFUSED)
         return true;
@@ -367,11 +437,12 @@ void carry_open(struct netbox *b, const struct packet_ends *ends, int client, co
         *c->syn = *syn;
         hold_add(c);
     }
+    c->has_share = b->usage.live <= b->connections && fair_take(&b->descriptors, 2);
     if (!b->policy)
         refuse(c, EGRESS_NOT_ALLOWED, NULL);
     else if (!find_name(c))
         return;
-    else if (b->usage.live > b->connections)
+    else if (!c->has_share)
         refuse(c, EGRESS_TOO_MANY, NULL);
     else if (c->name)
         look_up(c);
@@ -422,27 +493,18 @@ static void take_accepted(struct netbox *b, int fd)
 void carry_on_accept(struct loop_fd *w, uint32_t events)
 {
     struct netbox *b = container_of(w, struct netbox_socket, watch)->box;
-    struct egress *e = b->egress;
 
     (void)events;
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
-        int fd = accept4(w->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0) {
+        int fd = netbox_accept(b->egress, w->fd);
+        if (fd >= 0)
             take_accepted(b, fd);
-        } else if ((errno == EMFILE || errno == ENFILE) && e->spare_fd >= 0) {
-            /* Refused, rather than left in the queue, where it would be reported again and again. */
-            e->spare_fd = fd_close(e->spare_fd);
-            fd = accept4(w->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-            if (fd >= 0)
-                reset(fd);
-            e->spare_fd = dup(w->fd);
-        } else if (errno != EINTR && errno != ECONNABORTED) {
+        else if (fd != -EINTR && fd != -ECONNABORTED && fd != -EMFILE && fd != -ENFILE)
             return;
-        }
     }
 }
 
-/* --- all of a box --- */
+/* --- all connections of a box --- */
 
 static bool is_allowed(const struct carry *c)
 {
@@ -455,7 +517,7 @@ static bool is_allowed(const struct carry *c)
         return false;
     if (c->state == CARRY_LOOKUP)
         return true;
-    /* Each address that may become its own. */
+    /* Every address of the dialing, because any may be used. */
     for (size_t i = 0; c->state == CARRY_DIAL && i < c->dialing->n; i++)
         if (!net_judge_address(policy, reach, &c->dialing->address[i], c->ends.to_port, c->is_own))
             return false;

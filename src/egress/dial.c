@@ -1,6 +1,6 @@
-/* What an address leads to is asked from the kernel: a UDP socket that is connected to it sends nothing, and has the
- * address from which the host would send. If that is the address itself, or one of loopback, the address is the host's
- * own. After a connection is made both its ends are compared once more. */
+/* The kernel decides where an address leads: a UDP socket that is connected to it sends nothing, and gets the address
+ * from which the host would send. If that is the address itself, or a loopback address, the address is the host's own.
+ * After a connection is made both its ends are compared again. */
 #define _GNU_SOURCE
 #include "egress/dial.h"
 
@@ -16,9 +16,6 @@
 enum {
     NEXT_MS = 250,
     ALL_MS = 15000,
-    /* The box's side stays small; towards the network there must be room for what is on its way on a long line. */
-    SEND_BYTES = 512 << 10,
-    WINDOW_BYTES = 1 << 20,
 };
 
 void dial_fill(const struct net_address *address, uint16_t port, struct sockaddr_storage *ret, socklen_t *ret_size)
@@ -97,6 +94,15 @@ static bool look_up_route(const struct net_address *address, bool *ret_is_own)
     return true;
 }
 
+/* Also if it is written in IPv6 and a translator would lead back to the host. */
+static bool is_own_unwrapped(const struct net_address *address)
+{
+    struct net_address bare = net_address_unwrap(address);
+    bool is_own = false;
+
+    return bare.size != address->size && look_up_route(&bare, &is_own) && is_own;
+}
+
 /* IPv6 and IPv4 in turn, IPv6 first, each in the order of the answer. */
 static void put_in_turn(const struct net_address *from, size_t n, struct dialing *d)
 {
@@ -122,6 +128,7 @@ size_t dialing_choose(struct dialing *d, const struct net_policy *policy, enum n
     d->own_is_accepted = false;
     for (size_t i = 0; i < n && i < RESOLVE_ADDRESSES; i++) {
         bool is_own = false, has_route = look_up_route(&from[i], &is_own);
+        is_own |= is_own_unwrapped(&from[i]);
         if (!net_judge_address(policy, reach, &from[i], port, is_own))
             *ret_refused = from[i];
         else if (has_route)
@@ -142,22 +149,39 @@ static void finish(struct dialing *d, int fd, const struct net_address *address)
 
 static void begin_next(struct dialing *d);
 
+static unsigned count_open(const struct dialing *d)
+{
+    unsigned n = 0;
+
+    for (size_t i = 0; i < d->begun; i++)
+        n += d->attempt[i].watch.fd >= 0;
+    return n;
+}
+
+static void close_attempt(struct dialing_attempt *a)
+{
+    struct dialing *d = a->dialing;
+
+    loop_fd_remove(d->loop, &a->watch);
+    a->watch.fd = fd_close(a->watch.fd);
+    for (unsigned n = count_open(d); d->n_extra > 0 && d->n_extra >= n; d->n_extra--)
+        fair_give(d->share, 1);
+}
+
 /* One attempt has failed: the next at once, or the end if it was the last. */
 static void fail_attempt(struct dialing_attempt *a, int code)
 {
     struct dialing *d = a->dialing;
 
     d->failure = code;
-    loop_fd_remove(d->loop, &a->watch);
-    a->watch.fd = fd_close(a->watch.fd);
+    close_attempt(a);
     if (d->begun < d->n) {
         begin_next(d);
         return;
     }
-    for (size_t i = 0; i < d->begun; i++)
-        if (d->attempt[i].watch.fd >= 0)
-            return;
-    /* Not from here: dialing_start may be what called. */
+    if (count_open(d) > 0)
+        return;
+    /* Deferred, because dialing_start may be the caller. */
     loop_task_add(d->loop, &d->fail);
 }
 
@@ -179,7 +203,7 @@ static void on_attempt(struct loop_fd *w, uint32_t events)
     (void)events;
     if (getsockopt(w->fd, SOL_SOCKET, SO_ERROR, &code, &size) < 0)
         code = errno;
-    /* A route to the host itself that came about only now. */
+    /* A route to the host itself that appeared only now. */
     if (code == 0 && own_end(w->fd, &own) && is_same(&own, &address) && !d->own_is_accepted)
         code = EHOSTUNREACH;
     if (code != 0) {
@@ -191,16 +215,20 @@ static void on_attempt(struct loop_fd *w, uint32_t events)
     finish(d, fd, &address);
 }
 
-static int open_socket(int family)
+static int open_socket(int family, int window)
 {
-    const int yes = 1, send_bytes = SEND_BYTES, window = WINDOW_BYTES, idle_s = 60, between_s = 20;
+    const int yes = 1, send_bytes = window / 2, receive_bytes = window / 2, idle_s = 60, between_s = 20;
     int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     if (fd < 0)
         return -errno;
-    /* None of these is worth a failure. */
+    /* Failures of these do not matter. */
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_bytes, sizeof send_bytes);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, &window, sizeof window);
+    /* The kernel lets a window grow again unless the buffer is fixed; a fixed one is small wherever net.core.rmem_max
+     * is, so only boxes with many connections get it. */
+    if (window < DIALING_WINDOW)
+        (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
@@ -214,10 +242,18 @@ static void begin_next(struct dialing *d)
     struct sockaddr_storage to;
     socklen_t size;
 
+    /* A box whose share is used up tries its addresses one after the other. */
+    if (count_open(d) > 0) {
+        if (!fair_take(d->share, 1)) {
+            loop_timer_set(d->loop, &d->next, NEXT_MS);
+            return;
+        }
+        d->n_extra++;
+    }
     dial_fill(&d->address[d->begun++], d->port, &to, &size);
     a->dialing = d;
     a->watch = (struct loop_fd){ .fd = -1, .on_event = on_attempt };
-    int fd = open_socket(to.ss_family);
+    int fd = open_socket(to.ss_family, d->window_bytes);
     if (fd < 0) {
         fail_attempt(a, fd);
         return;
@@ -267,8 +303,6 @@ void dialing_stop(struct dialing *d)
     loop_timer_cancel(d->loop, &d->next);
     loop_timer_cancel(d->loop, &d->all);
     loop_task_cancel(d->loop, &d->fail);
-    for (size_t i = 0; i < d->begun; i++) {
-        loop_fd_remove(d->loop, &d->attempt[i].watch);
-        d->attempt[i].watch.fd = fd_close(d->attempt[i].watch.fd);
-    }
+    for (size_t i = 0; i < d->begun; i++)
+        close_attempt(&d->attempt[i]);
 }

@@ -1,9 +1,9 @@
-/* TLS records are taken apart byte by byte, so that pieces and records of one byte make no difference.
+/* TLS records are parsed byte by byte, so that fragments and records of one byte make no difference.
  *
- * The first ClientHello may not be the last: a server can ask for a second one (HelloRetryRequest), and OpenSSL takes
- * the server name from that. So one change of cipher and early data, which may stand between the two, are looked past,
- * and a second ClientHello is checked like the first. Anything else ends the inspection. Renegotiation is encrypted and
- * not seen; servers of today refuse it. */
+ * The first ClientHello may not be the last: a server can request a second one (HelloRetryRequest), and OpenSSL takes
+ * the server name from that. So one change of cipher and early data, which may stand between the two, are skipped, and
+ * a second ClientHello is checked like the first. Anything else ends the inspection. Renegotiation is encrypted and
+ * cannot be seen; today's servers refuse it. */
 #include "egress/hello.h"
 
 #include <string.h>
@@ -18,8 +18,8 @@ enum {
     HEARTBEAT = 0x18,
     CLIENT_HELLO = 1,
     RECORD_MOST = 16384 + 256,
-    MESSAGE_MOST = 32768,
-    EARLY_MOST = 16384 + 4096,      /* OpenSSL skips 16 KiB of early data at most, unless its owner says otherwise */
+    MESSAGE_MOST = 16384,           /* real ones have 2 KiB, also with post-quantum keys */
+    EARLY_MOST = 16384 + 4096,      /* OpenSSL skips 16 KiB of early data at most, unless configured otherwise */
     SERVER_NAME = 0,
     EARLY_DATA = 42,
 };
@@ -29,7 +29,7 @@ struct slice {
     size_t         left;
 };
 
-/* A vector behind a length of `wide` bytes; false if it does not fit. */
+/* Reads a vector after a length of `wide` bytes; false if it does not fit. */
 static bool take_vector(struct slice *from, unsigned wide, struct slice *ret)
 {
     size_t length = 0;
@@ -93,8 +93,8 @@ static enum hello_verdict check_client_hello(struct hello *h, const char *name, 
     return is_named && strcmp(h->other, name) == 0 ? HELLO_SO_FAR : HELLO_OTHER;
 }
 
-/* Bytes of handshake messages. The first message must be a ClientHello, and end where its record ends: what follows it
- * there only a liar would put. */
+/* Bytes of handshake messages. The first message must be a ClientHello and end with its record: no valid client sends
+ * more in that record. */
 static enum hello_verdict feed_message(struct hello *h, const char *name, const uint8_t *data, size_t size)
 {
     if (h->message.limit == 0)
@@ -108,7 +108,8 @@ static enum hello_verdict feed_message(struct hello *h, const char *name, const 
     if (h->message.length < 4)
         return HELLO_MORE;
     size_t length = (size_t)m[1] << 16 | (size_t)(m[2] << 8 | m[3]);
-    /* An encrypted message of TLS 1.2 may by chance begin like a ClientHello; one that says it is so large does not. */
+    /* An encrypted message of TLS 1.2 may by chance begin like a ClientHello; one that claims such a size is no
+     * ClientHello. */
     if (length > MESSAGE_MOST - 4)
         return h->checked ? HELLO_PASS : HELLO_WRONG;
     if (h->message.length < length + 4)
@@ -130,7 +131,7 @@ static enum hello_verdict feed_start(struct hello *h, uint8_t byte)
         return byte >= CHANGE_CIPHER && byte <= HEARTBEAT ? HELLO_MORE : HELLO_PASS;
     if (byte != 3)
         return HELLO_PASS;
-    /* Servers read alerts before a ClientHello as if they were not there. */
+    /* Servers ignore alerts before a ClientHello. */
     if (h->head[0] != HANDSHAKE)
         return HELLO_WRONG;
     h->stage = HEAD;

@@ -1,7 +1,8 @@
-/* The server name in the first message of TLS. A program that looked up one name could ask the server behind it for
- * another (many share an address); so the name in its ClientHello must be the one that it looked up. Pure; fuzzed.
+/* The server name in the first message of TLS. A program that looked up one name could request another from the same
+ * server (many share an address); so the name in its ClientHello must be the one that it looked up. Pure; fuzzed.
  *
- * Bytes that do not begin TLS pass at once: they may be any protocol. A ClientHello without server name is refused. */
+ * Bytes that do not begin TLS pass at once: they may be any protocol. A ClientHello without a server name is
+ * refused. */
 #ifndef CARREL_EGRESS_HELLO_H
 #define CARREL_EGRESS_HELLO_H
 
@@ -13,23 +14,23 @@
 #include "proto/net.h"
 
 enum hello_verdict {
-    HELLO_MORE,         /* hold what was given so far; more must be seen */
-    HELLO_SO_FAR,       /* all that was given may pass; show also what follows */
-    HELLO_PASS,         /* all may pass, also what follows */
-    HELLO_OTHER,        /* a server name that is not ours, or none: see hello.other */
-    HELLO_WRONG,        /* no TLS that an honest program would send */
+    HELLO_MORE,         /* hold the bytes so far; more are needed */
+    HELLO_SO_FAR,       /* pass the bytes so far; continue the inspection */
+    HELLO_PASS,         /* pass everything; the inspection is over */
+    HELLO_OTHER,        /* another server name, or none: see hello.other */
+    HELLO_WRONG,        /* invalid TLS that no honest program sends */
 };
 
-/* Zeroed: nothing was seen yet. */
+/* Zeroed: at the start. */
 struct hello {
     uint8_t    stage;
     uint8_t    head[5];         /* of a record */
     uint8_t    n_head;
-    bool       checked;         /* the first ClientHello was */
+    bool       checked;         /* the first ClientHello was checked */
     bool       sends_early;     /* it announced early data */
     uint16_t   left;            /* of the record */
     uint32_t   early;           /* bytes of early data that passed */
-    struct buf message;         /* a handshake message, without the heads of records */
+    struct buf message;         /* a handshake message, without record headers */
     char       other[NET_NAME_SIZE];
 };
 

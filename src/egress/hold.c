@@ -1,7 +1,7 @@
-/* EGRESS_HOLD: a connect() in the box succeeds only if the connection outside did. The first packet of a connection is
- * logged to us and dropped. When the connection outside stands, the same packet is sent again, with a mark by which it
- * passes, and the kernel carries out the handshake with our listener; else the packet is answered for the address that
- * it was sent to. */
+/* EGRESS_HOLD: a connect() in the box succeeds only if the connection outside did. The kernel logs the first packet of
+ * a connection to us and drops it. When the connection outside is open, the same packet is sent again, with a mark that
+ * lets it pass, and the kernel carries out the handshake with our listener; otherwise the packet is answered in the
+ * name of its destination. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sys/socket.h>
@@ -58,7 +58,7 @@ static void send_packet(struct netbox *b, const struct packet_syn *syn, const ui
     if (fd < 0)
         return;
     dial_fill(to_box ? &syn->ends.from : &syn->ends.to, 0, &to, &to_size);
-    /* What is lost here the box sends again after a second. */
+    /* If it is lost, the box sends again after a second. */
     (void)sendto(fd, packet, size, MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&to, to_size);
 }
 
@@ -72,9 +72,26 @@ void hold_answer(struct netbox *b, const struct packet_syn *syn, enum hold_answe
     }
     if (answer != HOLD_REFUSED)
         send_packet(b, syn, packet, packet_write_unreachable(syn, answer == HOLD_PROHIBITED, packet));
-    /* The kernel forgets an ICMP message that comes while connect() has the socket locked. A reset waits; if the first
-     * answer was taken, the second finds no connection. */
+    /* The kernel drops an ICMP message that arrives while connect() has the socket locked. A reset is queued; if the
+     * first answer was taken, the second finds no connection. */
     send_packet(b, syn, packet, packet_write_reset(syn, packet));
+}
+
+/* Protocols for finding neighbours address all hosts, and expect no answer. */
+static bool is_for_many(const struct net_address *to)
+{
+    return to->size == 4 ? to->byte[0] >= 224 : to->byte[0] == 0xff;
+}
+
+static void refuse_datagram(struct netbox *b, const struct packet_ends *ends)
+{
+    bool is_name = net_address_is_stand_in(&ends->to) && b->names;
+    const char *name = is_name ? nametable_find(b->names, ends->to.byte) : NULL;
+    char text[NET_ADDRESS_TEXT];
+
+    net_address_show(&ends->to, text);
+    if (!is_for_many(&ends->to))
+        netbox_refuse(b, EGRESS_UDP, name ? name : text, ends->to_port, NULL);
 }
 
 static void on_packet(void *owner, const uint8_t *data, size_t size)
@@ -82,15 +99,19 @@ static void on_packet(void *owner, const uint8_t *data, size_t size)
     struct netbox *b = owner;
     struct packet_syn syn;
 
+    if (packet_read_udp(data, size, &syn.ends)) {
+        refuse_datagram(b, &syn.ends);
+        return;
+    }
     if (!packet_read_syn(data, size, &syn))
         return;
     struct carry *c = hold_find(b, &syn.ends);
-    /* Another sequence number: the program gave up and tries again from the same port. */
+    /* Another sequence number: the program gave up and retries from the same port. */
     if (c && c->syn->sequence != syn.sequence) {
         carry_drop(c);
         c = NULL;
     }
-    /* What is under way was sent again because its answer takes long. */
+    /* A retransmission, because the answer takes long. */
     if (!c)
         carry_open(b, &syn.ends, -1, &syn);
     else if (c->state == CARRY_READY)

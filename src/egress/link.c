@@ -1,5 +1,5 @@
-/* Frames of keeper and front (proto/egress.h). A frame that is not right is dropped with a word on standard error: its
- * sender is a program of ours, and the connections of other boxes must not end because of it. */
+/* Frames of keeper and front (proto/egress.h). An invalid frame is dropped with a line on standard error: its sender is
+ * a program of ours, and the connections of other boxes must not end because of it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -10,6 +10,7 @@
 #include "base/fdpass.h"
 #include "base/list.h"
 #include "egress/netbox.h"
+#include "proto/broker.h"
 
 enum { FRAMES_PER_TURN = 32, QUEUE_MOST = 4096, LINKS_MOST = 64 };
 
@@ -32,6 +33,7 @@ static union {
     struct egress_head   head;
     struct egress_box    box;
     struct egress_policy policy;
+    struct egress_brokered brokered;
 } frame;
 
 static void close_link(struct link *l);
@@ -42,7 +44,7 @@ static void complain(const struct link *l, const char *what)
             l->is_keeper ? "keeper" : "front", what, frame.head.type, (unsigned long long)frame.head.box);
 }
 
-/* --- telling --- */
+/* --- sending --- */
 
 static void flush(struct link *l)
 {
@@ -61,9 +63,13 @@ static void flush(struct link *l)
 
 bool link_tell(struct link *l, const void *data, size_t size)
 {
+    const struct egress_head *head = data;
+    bool is_awaited = head->type == EGRESS_USAGE && head->serial;
+
     if (!l->first && send(l->watch.fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
         return true;
-    struct link_frame *o = l->n_queued < QUEUE_MOST ? malloc(sizeof *o + size) : NULL;
+    /* The end of an answer is queued in any case: the front waits for it, and has few requests at once. */
+    struct link_frame *o = l->n_queued < QUEUE_MOST || is_awaited ? malloc(sizeof *o + size) : NULL;
     if (!o)
         return false;
     o->next = NULL;
@@ -78,7 +84,7 @@ bool link_tell(struct link *l, const void *data, size_t size)
 
 bool link_wants_usage(const struct link *l)
 {
-    return !l->is_keeper;       /* `carrel run` reads at the end only */
+    return !l->is_keeper;       /* `carrel run` only reads at the end */
 }
 
 /* --- frames --- */
@@ -88,7 +94,7 @@ static void on_box(struct link *l, int *fds, size_t n)
     uint32_t all = (1u << NETBOX_SOCKETS) - 1;
     struct netbox *b = NULL;
 
-    if (frame.box.way > EGRESS_LISTEN || frame.box.has & ~all || (size_t)__builtin_popcount(frame.box.has) != n)
+    if (frame.box.way > EGRESS_TPROXY || frame.box.has & ~all || (size_t)__builtin_popcount(frame.box.has) != n)
         complain(l, "its sockets are not those that it says");
     else if (!(b = netbox_get(l->egress, frame.head.box)))
         complain(l, "there are too many boxes");
@@ -119,6 +125,48 @@ static void on_front(struct link *l, int *fds, size_t n)
         complain(l, strerror(-r));
 }
 
+static void on_broker(struct link *l, int *fds, size_t n)
+{
+    struct egress *e = l->egress;
+
+    if (n != 1 || frame.head.box != 0) {
+        complain(l, "a link to a broker must come with it");
+        for (size_t i = 0; i < n; i++)
+            fd_close(fds[i]);
+        return;
+    }
+    fd_close(e->broker_fd);
+    e->broker_fd = fds[0];
+}
+
+int link_tell_broker(struct egress *e, uint64_t box, const char *host, const int fds[2])
+{
+    struct broker_connection said = { .head = { .type = BROKER_CONNECTION, .box = box } };
+
+    if (e->broker_fd < 0)
+        return -ENOTCONN;
+    snprintf(said.host, sizeof said.host, "%s", host);
+    ssize_t n = fdpass_send(e->broker_fd, &said, sizeof said, fds, 2, MSG_DONTWAIT);
+    if (n == -EPIPE || n == -ECONNRESET)
+        e->broker_fd = fd_close(e->broker_fd);
+    return n < 0 ? (int)n : 0;
+}
+
+static void on_brokered(struct link *l)
+{
+    struct netbox *b = NULL;
+    bool is_sane = frame.brokered.n <= EGRESS_BROKERED_MOST;
+
+    for (size_t i = 0; is_sane && i < frame.brokered.n; i++)
+        is_sane = memchr(frame.brokered.name[i], 0, sizeof frame.brokered.name[i]) != NULL;
+    if (!is_sane)
+        complain(l, "no list that could have been written");
+    else if (!(b = netbox_get(l->egress, frame.head.box)))
+        complain(l, "there are too many boxes");
+    if (b && netbox_set_brokered(b, &frame.brokered) < 0)
+        complain(l, "memory is short");
+}
+
 static void on_policy(struct link *l)
 {
     struct netbox *b = NULL;
@@ -142,30 +190,33 @@ static void on_show(struct link *l)
         (void)link_tell(l, &none, sizeof none);
 }
 
-/* A policy ends behind its last rule. */
+/* A policy's frame ends after its last rule. */
 static bool is_of_size(uint32_t type, size_t size)
 {
     static const size_t sizes[] = { [EGRESS_BOX] = sizeof frame.box,
                                     [EGRESS_GONE] = sizeof frame.head,
                                     [EGRESS_FRONT] = sizeof frame.head,
                                     [EGRESS_POLICY] = offsetof(struct egress_policy, policy.rule),
-                                    [EGRESS_SHOW] = sizeof frame.head };
+                                    [EGRESS_SHOW] = sizeof frame.head,
+                                    [EGRESS_BROKER] = sizeof frame.head,
+                                    [EGRESS_BROKERED] = sizeof frame.brokered };
 
-    if (type == 0 || type > EGRESS_SHOW || size < sizes[type])
+    if (type >= sizeof sizes / sizeof *sizes || sizes[type] == 0 || size < sizes[type])
         return false;
     if (type != EGRESS_POLICY)
         return size == sizes[type];
     return frame.policy.policy.n_rules <= NET_RULES && size == egress_policy_size(&frame.policy);
 }
 
-/* Takes the descriptors. */
+/* Takes over the descriptors. */
 static void on_frame(struct link *l, size_t size, int *fds, size_t n)
 {
     uint32_t type = size >= sizeof frame.head ? frame.head.type : 0;
-    bool takes_fds = type == EGRESS_BOX || type == EGRESS_FRONT;
-    bool is_keepers = takes_fds || type == EGRESS_GONE;
+    bool takes_fds = type == EGRESS_BOX || type == EGRESS_FRONT || type == EGRESS_BROKER;
+    bool may_come = type == EGRESS_BROKER ? l->is_front : takes_fds ? l->is_keeper
+                    : type == EGRESS_GONE ? true : l->is_front;
 
-    if (!is_of_size(type, size) || (n > 0 && !takes_fds) || !(is_keepers ? l->is_keeper : l->is_front)) {
+    if (!is_of_size(type, size) || (n > 0 && !takes_fds) || !may_come) {
         complain(l, "not one that may come here");
         for (size_t i = 0; i < n; i++)
             fd_close(fds[i]);
@@ -186,6 +237,12 @@ static void on_frame(struct link *l, size_t size, int *fds, size_t n)
     case EGRESS_POLICY:
         on_policy(l);
         break;
+    case EGRESS_BROKER:
+        on_broker(l, fds, n);
+        break;
+    case EGRESS_BROKERED:
+        on_brokered(l);
+        break;
     default:
         on_show(l);
     }
@@ -193,7 +250,7 @@ static void on_frame(struct link *l, size_t size, int *fds, size_t n)
 
 /* --- links --- */
 
-/* Boxes die with their keeper; a policy without sockets is that of a box that a new front will tell of again. */
+/* Boxes die with their keeper; a policy without sockets belongs to a box that a new front will send again. */
 static void forget_boxes(struct egress *e, const struct link *keeper)
 {
     for (size_t i = 0; i < NETBOX_BUCKETS; i++)
@@ -231,7 +288,7 @@ static void on_link(struct loop_fd *w, uint32_t events)
 
     if (events & EPOLLOUT)
         flush(l);
-    /* A front link may replace this one while a keeper's frame is handled; links themselves only close here. */
+    /* A frame of the keeper may replace a front's link here; the links themselves only close below. */
     for (int i = 0; i < FRAMES_PER_TURN && events & (EPOLLIN | EPOLLHUP | EPOLLERR); i++) {
         memset(&frame.head, 0, sizeof frame.head);
         ssize_t n = fdpass_receive(w->fd, &frame, sizeof frame, MSG_DONTWAIT, &passed);

@@ -1,9 +1,9 @@
-/* carrel-egress: the only process of Carrel with network. It has none of the boxes' files and no rights; its sockets in
- * boxes come from the keeper, or from `carrel run`, over a link.
+/* carrel-egress: the only process of Carrel with network. It has none of the boxes' files and no privileges; it gets
+ * its sockets in boxes from the keeper, or from `carrel run`, over a link.
  *
  *   carrel-egress --listen-fd N --peer-uid UID     accepts links of a keeper; the listener is the supervisor's
  *   carrel-egress --link-fd N                      one link, that of a run; it ends with it
- *   --uid UID --gid GID                            who to be, when root starts it */
+ *   --uid UID --gid GID                            the user to become, when root starts it */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -18,6 +18,7 @@
 #include "base/parse.h"
 #include "egress/lockdown.h"
 #include "egress/netbox.h"
+#include "policy/policy.h"
 
 struct program {
     struct egress      egress;
@@ -27,6 +28,8 @@ struct program {
 };
 
 #define NOT_SAID UINT32_MAX
+
+enum { PIPES_MOST = 1000 };
 
 static int read_options(struct program *p, int argc, char **argv, struct err *e)
 {
@@ -65,7 +68,7 @@ static void on_listener(struct loop_fd *w, uint32_t events)
     socklen_t size = sizeof peer;
 
     (void)events;
-    FD fd = accept4(w->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    FD fd = netbox_accept(&p->egress, w->fd);
     if (fd < 0)
         return;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 || peer.uid != p->peer_uid) {
@@ -83,7 +86,9 @@ static void on_signal(struct loop_signal *s, const struct signalfd_siginfo *info
     loop_stop(container_of(s, struct program, signals)->egress.loop);
 }
 
-/* As many descriptors as allowed; a quarter of them at most may be pipes with bytes in them. */
+/* As many descriptors as allowed. A quarter of them at most may be pipes with bytes in them, and no more than the
+ * kernel makes at full size for a user without rights (fs.pipe-user-pages-soft). Some are for ourselves: links, the
+ * resolver, spare pipes. The rest is for boxes, to each its share. */
 static int raise_descriptors(struct egress *eg, struct err *e)
 {
     struct rlimit limit;
@@ -93,7 +98,10 @@ static int raise_descriptors(struct egress *eg, struct err *e)
     limit.rlim_cur = limit.rlim_max;
     if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
         return err_at(e, errno, STEP_RIGHTS, 0, "descriptors");
-    eg->pipes.most_out = limit.rlim_cur > 1 << 20 ? 1 << 17 : (unsigned)limit.rlim_cur / 8;
+    unsigned all = limit.rlim_cur > 1 << 20 ? 1 << 20 : (unsigned)limit.rlim_cur, own = all / 4 < 128 ? all / 4 : 128;
+    eg->pipes.most_out = all / 8 < PIPES_MOST ? all / 8 : PIPES_MOST;
+    eg->descriptors.most = all - own - 2 * eg->pipes.most_out;
+    eg->lookups.most = RESOLVE_UNDER_WAY;
     return 0;
 }
 
@@ -108,6 +116,7 @@ static int open_all(struct program *p, struct err *e)
     p->signals.on_signal = on_signal;
     p->listener.on_event = on_listener;
     eg->tick.on_expire = netbox_on_tick;
+    eg->descriptors.is_one_boxs = eg->lookups.is_one_boxs = p->listen_fd == NOT_SAID;
     int r = raise_descriptors(eg, e);
     if (r < 0)
         return r;
@@ -136,7 +145,7 @@ static int run(struct program *p, int argc, char **argv, struct err *e)
         return r;
     r = open_all(p, e);
     if (r == 0)
-        r = lockdown_process(e);
+        r = lockdown_process(policy_egress_filter(), LOCKDOWN_SETTINGS, e);
     if (r < 0)
         return r;
     r = loop_run(p->egress.loop);
@@ -146,11 +155,11 @@ static int run(struct program *p, int argc, char **argv, struct err *e)
 int main(int argc, char **argv)
 {
     static struct program p = { .listen_fd = NOT_SAID, .link_fd = NOT_SAID, .peer_uid = NOT_SAID, .uid = NOT_SAID,
-                                .gid = NOT_SAID, .egress.spare_fd = -1 };
+                                .gid = NOT_SAID, .egress.spare_fd = -1, .egress.broker_fd = -1 };
     struct err e = { 0 };
     char text[300];
 
-    /* RES_OPTIONS, LOCALDOMAIN and their like would change what names mean. */
+    /* RES_OPTIONS, LOCALDOMAIN and the like would change the meaning of names. */
     (void)clearenv();
     (void)signal(SIGPIPE, SIG_IGN);
     int r = run(&p, argc, argv, &e);
@@ -164,6 +173,7 @@ int main(int argc, char **argv)
     pump_pipes_done(&p.egress.pipes);
     loop_signal_close(p.egress.loop, &p.signals);
     fd_close(p.egress.spare_fd);
+    fd_close(p.egress.broker_fd);
     loop_free(p.egress.loop);
     return 0;
 }

@@ -1,4 +1,5 @@
-/* Two hashes over the same entries, by name and by address, that grow with them, and a ring in the order of use. */
+/* Two hash tables over the same entries, by name and by address, that grow with them, and a ring in the order of
+ * use. */
 #define _GNU_SOURCE
 #include "egress/nametable.h"
 
@@ -8,7 +9,7 @@
 enum {
     FIRST_ADDRESS = 198u << 24 | 18u << 16,
     ADDRESSES = 1u << 17,
-    SPARED = 256,               /* at both ends of the range, so that none looks like a network or a broadcast */
+    SPARED = 256,               /* at both ends of the range, so that no address looks like a network or a broadcast */
     BUCKETS_AT_FIRST = 16,
 };
 
@@ -24,10 +25,10 @@ struct named {
 struct nametable {
     struct named **names, **addresses;
     size_t         n_buckets, n;
-    struct named   ring;                /* newer: the one that was not used for longest */
+    struct named   ring;                /* newer: the least recently used entry */
 };
 
-/* FNV-1a, then mixed: the low bits of it alone are too alike for names that end alike. */
+/* FNV-1a, then mixed: its low bits alone are too similar for names with equal ends. */
 static uint64_t hash_name(const char *name)
 {
     uint64_t h = UINT64_C(0xcbf29ce484222325);
@@ -116,7 +117,7 @@ static void leave_buckets(struct nametable *t, struct named *e)
     *at = e->by_address;
 }
 
-/* Without memory for more the buckets only get longer. */
+/* If memory is short, the buckets only get longer. */
 static void grow(struct nametable *t)
 {
     size_t n = t->n_buckets * 2;
@@ -223,9 +224,4 @@ void nametable_unpin(struct nametable *t)
 {
     for (struct named *e = t->ring.newer; e != &t->ring; e = e->newer)
         e->pinned = false;
-}
-
-bool nametable_covers(const struct net_address *address)
-{
-    return address->size == 4 && address->byte[0] == 198 && (address->byte[1] & 0xfe) == 18;
 }

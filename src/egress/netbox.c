@@ -13,10 +13,11 @@
 
 #include "base/fd.h"
 #include "base/list.h"
+#include "proto/broker.h"
 
 enum { TICK_MS = 1000 };
 
-/* What each socket must be; an on_event of NULL is one that is only written to. */
+/* The required type of each socket; an on_event of NULL is only written to. */
 static const struct {
     int  domain, type, protocol;
     bool listens;
@@ -54,7 +55,10 @@ struct netbox *netbox_get(struct egress *e, uint64_t id)
     b->egress = e;
     b->id = id;
     b->connections = NETBOX_CONNECTIONS;
+    b->descriptors.pool = &e->descriptors;
+    b->lookups.pool = &e->lookups;
     b->usage.head = (struct egress_head){ .type = EGRESS_USAGE, .box = id };
+    b->usage.since_ms = loop_now_ms();
     for (size_t i = 0; i < NETBOX_SOCKETS; i++)
         b->socket[i] = (struct netbox_socket){ .watch = { .fd = -1 }, .box = b };
     pump_bucket_set(&b->rate, e->loop, 0);
@@ -66,6 +70,27 @@ struct netbox *netbox_get(struct egress *e, uint64_t id)
 int netbox_fd(const struct netbox *b, enum egress_socket which)
 {
     return b->socket[__builtin_ctz(which)].watch.fd;
+}
+
+int netbox_accept(struct egress *e, int listener)
+{
+    static const struct linger at_once = { .l_onoff = 1 };
+    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), code = errno;
+
+    if (fd >= 0)
+        return fd;
+    if ((code == EMFILE || code == ENFILE) && e->spare_fd >= 0) {
+        e->spare_fd = fd_close(e->spare_fd);
+        fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        /* The queue is empty: the next call will fail, too. */
+        if (fd < 0)
+            code = errno;
+        else
+            (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+        fd_close(fd);
+        e->spare_fd = dup(listener);
+    }
+    return -code;
 }
 
 /* --- sockets --- */
@@ -91,19 +116,21 @@ static void close_sockets(struct netbox *b)
     carry_end_all(b);
     for (size_t i = 0; i < NETBOX_SOCKETS; i++) {
         loop_fd_remove(b->egress->loop, &b->socket[i].watch);
+        b->egress->descriptors.used -= b->socket[i].watch.fd >= 0;
         b->socket[i].watch.fd = fd_close(b->socket[i].watch.fd);
     }
     b->has = 0;
     b->keeper = NULL;
 }
 
-/* -EPROTO: a socket is not what its place says. */
+/* -EPROTO: a socket has the wrong type for its place. */
 static int take_socket(struct netbox *b, size_t kind, int fd)
 {
     struct netbox_socket *s = &b->socket[kind];
     int flags = fcntl(fd, F_GETFL);
 
     s->watch.fd = fd;
+    b->egress->descriptors.used++;
     s->watch.on_event = kinds[kind].on_event;
     if (!is_right(fd, kind))
         return -EPROTO;
@@ -131,6 +158,7 @@ int netbox_attach(struct netbox *b, struct link *keeper, const struct egress_box
     }
     b->keeper = keeper;
     b->way = frame->way;
+    b->usage.way = frame->way + 1;
     b->has = frame->has;
     return 0;
 }
@@ -140,10 +168,12 @@ void netbox_remove(struct netbox *b)
     struct egress *e = b->egress;
 
     close_sockets(b);
+    resolver_disown(e->resolver, &b->lookups);
     pump_bucket_done(&b->rate);
     nametable_free(b->names);
     refusallog_done(&b->refused);
     free(b->policy);
+    free(b->brokered);
     LIST_REMOVE(b);
     e->n_boxes--;
     free(b);
@@ -151,8 +181,8 @@ void netbox_remove(struct netbox *b)
 
 /* --- policy --- */
 
-/* Names that the policy says have their addresses from the start, so that programs which remember one can go on with
- * it after egress was restarted. */
+/* Names in the policy get their addresses at once, so that a program that remembers one can continue after a restart of
+ * egress. */
 static void pin_names(struct netbox *b)
 {
     uint8_t ignored[4];
@@ -186,7 +216,28 @@ int netbox_set_policy(struct netbox *b, const struct egress_policy *frame)
     return 0;
 }
 
-/* --- what is told --- */
+int netbox_set_brokered(struct netbox *b, const struct egress_brokered *frame)
+{
+    struct egress_brokered *list = malloc(sizeof *list);
+
+    if (!list)
+        return -ENOMEM;
+    *list = *frame;
+    free(b->brokered);
+    b->brokered = list;
+    return 0;
+}
+
+bool netbox_is_brokered(const struct netbox *b, const char *name, uint16_t port)
+{
+    bool is_found = false;
+
+    for (size_t i = 0; b->brokered && port == BROKER_PORT && i < b->brokered->n && !is_found; i++)
+        is_found = strcmp(b->brokered->name[i], name) == 0;
+    return is_found;
+}
+
+/* --- reports --- */
 
 static void tell_refusals(struct netbox *b)
 {
@@ -195,6 +246,7 @@ static void tell_refusals(struct netbox *b)
 
     while ((entry = refusallog_due(&b->refused, now_ms))) {
         entry->frame.head.box = b->id;
+        entry->frame.age_ms = (uint16_t)(now_ms - entry->noted_ms < UINT16_MAX ? now_ms - entry->noted_ms : UINT16_MAX);
         if (!b->egress->front || !link_tell(b->egress->front, &entry->frame, sizeof entry->frame))
             return;
         refusallog_told(&b->refused, entry, now_ms);
@@ -221,7 +273,7 @@ void netbox_changed(struct netbox *b)
     need_tick(b->egress);
 }
 
-/* With what flows at the moment. */
+/* Including connections that are still open. */
 static struct egress_usage usage_of(const struct netbox *b)
 {
     struct egress_usage usage = b->usage;
@@ -238,7 +290,8 @@ void netbox_show(struct netbox *b, struct link *to, uint32_t serial)
 {
     struct egress_usage usage = usage_of(b);
 
-    for (const struct carry *c = b->carried; c; c = c->next) {
+    unsigned shown = 0;
+    for (const struct carry *c = b->carried; c && shown < NETBOX_SHOWN; c = c->next, shown++) {
         struct egress_flow flow = { .head = { .type = EGRESS_FLOW, .serial = serial, .box = b->id } };
         carry_show(c, &flow);
         (void)link_tell(to, &flow, sizeof flow);
@@ -247,15 +300,21 @@ void netbox_show(struct netbox *b, struct link *to, uint32_t serial)
     (void)link_tell(to, &usage, sizeof usage);
 }
 
-/* Returns whether there will be something to tell again. */
-static bool tick_box(struct netbox *b)
+void netbox_tell_usage(struct netbox *b)
 {
-    tell_refusals(b);
-    if (b->usage_changed && b->egress->front && link_wants_usage(b->egress->front)) {
+    if (b->egress->front && link_wants_usage(b->egress->front)) {
         struct egress_usage usage = usage_of(b);
         b->usage_changed = !link_tell(b->egress->front, &usage, sizeof usage);
     }
-    /* Bytes of connections count while they flow. */
+}
+
+/* Returns whether more will have to be reported later. */
+static bool tick_box(struct netbox *b)
+{
+    tell_refusals(b);
+    if (b->usage_changed)
+        netbox_tell_usage(b);
+    /* Bytes of a connection count while it is open. */
     b->usage_changed |= b->carried != NULL;
     return b->usage_changed || refusallog_wait(&b->refused);
 }

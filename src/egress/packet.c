@@ -1,6 +1,6 @@
-/* Packets of a box reach nfnetlink_log with checksums that the loopback device left unfinished, hence they are computed
- * anew before one is sent again. What a box puts into its packets is believed only as far as it can be answered: the
- * address that a connection asks for, and where the answer goes, which is the box itself in any case. */
+/* Packets of a box reach nfnetlink_log with checksums that the loopback device left unfinished, so they are computed
+ * again before a packet is sent. The box's packets are trusted only as far as it can harm itself: the destination of a
+ * connection, and the address of the answer, which always goes to the box. */
 #define _GNU_SOURCE
 #include "egress/packet.h"
 
@@ -16,6 +16,8 @@ enum {
     ICMP_HEAD = 8,
     PROTOCOL_ICMP = 1,
     PROTOCOL_TCP = 6,
+    PROTOCOL_UDP = 17,
+    UDP_HEAD = 8,
     PROTOCOL_ICMP6 = 58,
     FIN = 1,
     SYN = 2,
@@ -48,7 +50,7 @@ static void put32(uint8_t *at, uint32_t value)
 
 /* --- netlink --- */
 
-/* One message: a head of the subsystem, then attributes. */
+/* One message: a subsystem's header, then attributes. */
 static void read_message(const uint8_t *at, size_t size, void (*on_packet)(void *, const uint8_t *, size_t),
                          void *owner)
 {
@@ -105,7 +107,7 @@ static uint16_t fold(uint32_t sum)
     return (uint16_t)~sum;
 }
 
-/* Of a TCP or ICMPv6 part behind an IP head, whose addresses count, too. */
+/* For a TCP or ICMPv6 part after an IP header, whose addresses count, too. */
 static void put_checksum(uint8_t *packet, size_t head, size_t size, unsigned protocol, size_t field)
 {
     size_t addresses = head == IPV4_HEAD ? 8 : 32;
@@ -118,36 +120,50 @@ static void put_checksum(uint8_t *packet, size_t head, size_t size, unsigned pro
 
 /* --- reading --- */
 
-static bool read_ends(const uint8_t *data, size_t size, struct packet_syn *ret, size_t *ret_head)
+/* *ret_size: the length of the packet according to its header. */
+static bool read_ends(const uint8_t *data, size_t size, unsigned protocol, struct packet_ends *ends, size_t *ret_head,
+                      size_t *ret_size)
 {
-    struct packet_ends *ends = &ret->ends;
-
     if (size >= IPV4_HEAD && data[0] >> 4 == 4) {
         size_t head = (data[0] & 15u) * 4u;
-        if (head < IPV4_HEAD || head > size || data[9] != PROTOCOL_TCP || get16(data + 2) != size ||
-            get16(data + 6) & 0x3fff)
+        if (head < IPV4_HEAD || head > size || data[9] != protocol)
             return false;
         ends->from.size = ends->to.size = 4;
         memcpy(ends->from.byte, data + 12, 4);
         memcpy(ends->to.byte, data + 16, 4);
         *ret_head = head;
-        return true;
+        *ret_size = get16(data + 2);
+        return !(get16(data + 6) & (protocol == PROTOCOL_TCP ? 0x3fff : 0x1fff));
     }
-    if (size < IPV6_HEAD || data[0] >> 4 != 6 || data[6] != PROTOCOL_TCP || get16(data + 4) != size - IPV6_HEAD)
+    if (size < IPV6_HEAD || data[0] >> 4 != 6 || data[6] != protocol)
         return false;
     ends->from.size = ends->to.size = 16;
     memcpy(ends->from.byte, data + 8, 16);
     memcpy(ends->to.byte, data + 24, 16);
     *ret_head = IPV6_HEAD;
+    *ret_size = (size_t)get16(data + 4) + IPV6_HEAD;
+    return true;
+}
+
+bool packet_read_udp(const uint8_t *data, size_t size, struct packet_ends *ret)
+{
+    struct packet_ends ends = { .from_port = 0 };
+    size_t head, whole;
+
+    if (!read_ends(data, size, PROTOCOL_UDP, &ends, &head, &whole) || size - head < UDP_HEAD)
+        return false;
+    ends.from_port = get16(data + head);
+    ends.to_port = get16(data + head + 2);
+    *ret = ends;
     return true;
 }
 
 bool packet_read_syn(const uint8_t *data, size_t size, struct packet_syn *ret)
 {
     struct packet_syn syn = { 0 };
-    size_t head;
+    size_t head, whole;
 
-    if (!read_ends(data, size, &syn, &head) || size - head < TCP_HEAD)
+    if (!read_ends(data, size, PROTOCOL_TCP, &syn.ends, &head, &whole) || whole != size || size - head < TCP_HEAD)
         return false;
     const uint8_t *tcp = data + head;
     size_t tcp_size = (tcp[12] >> 4) * 4u;
@@ -158,7 +174,7 @@ bool packet_read_syn(const uint8_t *data, size_t size, struct packet_syn *ret)
     syn.sequence = get32(tcp + 4);
     if (syn.ends.from_port == 0 || syn.ends.to_port == 0)
         return false;
-    /* Data in a SYN (TCP fast open) is left out; the box sends it again. */
+    /* Data in a SYN (TCP fast open) is dropped; the box sends it again. */
     syn.head_size = syn.ends.to.size == 4 ? IPV4_HEAD : IPV6_HEAD;
     syn.size = (uint16_t)(syn.head_size + tcp_size);
     memcpy(syn.bytes, data, syn.head_size);
@@ -178,7 +194,7 @@ bool packet_read_syn(const uint8_t *data, size_t size, struct packet_syn *ret)
 
 /* --- answers --- */
 
-/* An IP head from where the connection was to go, back to the box. */
+/* An IP header from the connection's destination to the box. */
 static void put_head(const struct packet_syn *syn, unsigned protocol, size_t size, uint8_t *ret)
 {
     if (syn->head_size == IPV4_HEAD) {

@@ -1,5 +1,5 @@
-/* The packets of a held connection: its SYN as netfilter logs it, the same SYN for the second time, and the two ways of
- * saying no. Pure; fuzzed. */
+/* The packets of a held connection: its SYN as netfilter logs it, the same SYN to send again, and the two refusals.
+ * Pure; fuzzed. */
 #ifndef CARREL_EGRESS_PACKET_H
 #define CARREL_EGRESS_PACKET_H
 
@@ -10,7 +10,7 @@
 #include "proto/net.h"
 
 enum {
-    PACKET_SYN = 40 + 60,               /* an IPv6 head without extensions, a TCP head with all options */
+    PACKET_SYN = 40 + 60,               /* an IPv6 header without extensions, a TCP header with all options */
     PACKET_ANSWER = 40 + 8 + PACKET_SYN,
 };
 
@@ -23,15 +23,18 @@ struct packet_ends {
 struct packet_syn {
     struct packet_ends ends;
     uint32_t           sequence;
-    uint16_t           size, head_size;         /* all of it; of the IP head */
-    uint8_t            bytes[PACKET_SYN];       /* as it was sent, without IPv4 options; checksums computed anew */
+    uint16_t           size, head_size;         /* total; of the IP header */
+    uint8_t            bytes[PACKET_SYN];       /* as sent, without IPv4 options; checksums computed again */
 };
 
 /* One datagram of nfnetlink_log: calls on_packet for the payload of each packet in it. */
 void   packet_each(const void *datagram, size_t size, void (*on_packet)(void *owner, const uint8_t *data, size_t size),
                    void *owner);
 
-/* False: not a whole TCP segment that opens a connection. */
+/* False: not the first piece of a datagram of UDP. */
+bool   packet_read_udp(const uint8_t *data, size_t size, struct packet_ends *ret);
+
+/* False: no complete TCP segment that opens a connection. */
 bool   packet_read_syn(const uint8_t *data, size_t size, struct packet_syn *ret);
 
 /* Connection refused. Returns the size. */

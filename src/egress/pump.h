@@ -1,25 +1,28 @@
 /* Bytes between a connection of a box and one to the outside, both ways, by splice. A pipe is borrowed only while bytes
- * are in it; the end of one direction is passed on and the other goes on. */
+ * are in it; the end of one direction is passed on, and the other continues. */
 #ifndef CARREL_EGRESS_PUMP_H
 #define CARREL_EGRESS_PUMP_H
 
 #include "http/loop.h"
 
-/* How many bytes may pass, of all connections of a box together. Zeroed with rate 0: as many as come. */
+/* How many bytes may pass, of all connections of a box together: in a second, if there is a rate, and in a turn of the
+ * loop, so that boxes with many busy connections leave others their turns. */
 struct pump_bucket {
     struct loop      *loop;
-    uint64_t          rate;             /* bytes per second */
+    uint64_t          rate;             /* bytes per second; 0: as many as come */
     uint64_t          left, filled_us;
-    struct pump_side *thirsty, **last;  /* in the order in which they wait */
+    uint64_t          used;             /* in this turn */
+    struct loop_task  turn;             /* pending while used is not 0 */
+    struct pump_side *thirsty, **last;  /* queue of waiting sides */
     struct loop_timer timer;
 };
 
 void     pump_bucket_set(struct pump_bucket *b, struct loop *l, uint64_t rate);
 void     pump_bucket_done(struct pump_bucket *b);
-/* Pure: what may pass at this moment, at most a tenth of a second's worth. */
+/* Pure: how many bytes may pass now, at most a tenth of a second's worth. */
 uint64_t pump_bucket_fill(struct pump_bucket *b, uint64_t now_us);
 
-/* Pipes that are not in use, for all pumps of a loop. */
+/* Unused pipes, for all pumps of a loop. */
 struct pump_pipes {
     int      spare[16][2];
     unsigned n_spare;
@@ -31,7 +34,7 @@ void pump_pipes_done(struct pump_pipes *p);
 
 struct pump;
 
-/* One end, and what is read from it. */
+/* One end, and the bytes read from it. */
 struct pump_side {
     struct loop_fd    watch;            /* owns the fd */
     struct pump      *pump;
@@ -41,10 +44,10 @@ struct pump_side {
     bool              has_hung_up;
     bool              has_ended;        /* nothing more will be read */
     bool              end_is_told;      /* to the other side */
-    bool              is_blocked;    /* the other side took nothing from a copy; it is waited for */
+    bool              is_blocked;    /* the other side took nothing from a copy; wait for it */
     bool              is_thirsty;
     struct pump_side *next_thirsty;
-    uint64_t          bytes;            /* that were passed on */
+    uint64_t          bytes;            /* passed on */
 };
 
 struct pump {
@@ -58,12 +61,12 @@ struct pump {
     void (*on_end)(struct pump *p, int code);
 };
 
-/* Takes both descriptors, also if it fails. held: the first is read by on_held. */
+/* Takes over both descriptors, also on failure. held: on_held reads the first. */
 int  pump_start(struct pump *p, int first, int second, bool held);
-/* From on_held: bytes that were read from the first side, for the second; at most 64 KiB. */
+/* From on_held: passes bytes read from the first side to the second; at most 64 KiB. */
 int  pump_pass(struct pump *p, const void *data, size_t size);
 void pump_release(struct pump *p);
-/* Closes both ends. with_reset: so that each peer sees an error instead of an end. */
+/* Closes both ends. with_reset: each peer sees an error instead of an end. */
 void pump_stop(struct pump *p, bool with_reset);
 
 #endif

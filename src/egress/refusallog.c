@@ -15,7 +15,7 @@ static struct refusallog_entry *find(struct refusallog *r, enum egress_why why, 
     return NULL;
 }
 
-/* A free place, or that of the one that was noted longest ago; what was told goes first. */
+/* A free place, or that of the oldest entry; reported entries are replaced first. */
 static struct refusallog_entry *take_place(struct refusallog *r)
 {
     struct refusallog_entry *oldest = r->entry;

@@ -1,4 +1,4 @@
-/* What was refused to one box, kept so that it is told at once the first time and not too often later. Pure. */
+/* The refusals of one box, limited so that the first is reported at once and later ones not too often. Pure. */
 #ifndef CARREL_EGRESS_REFUSALLOG_H
 #define CARREL_EGRESS_REFUSALLOG_H
 
@@ -9,26 +9,26 @@
 enum {
     REFUSALLOG_KEPT = 64,
     REFUSALLOG_AGAIN_MS = 1000,
-    REFUSALLOG_BURST = 64,        /* told per second, of all names together */
+    REFUSALLOG_BURST = 64,        /* reports per second, of all names together */
 };
 
 struct refusallog_entry {
     uint64_t noted_ms, told_ms;
-    bool     is_new;            /* something has not been told */
+    bool     is_new;            /* has an unreported refusal */
     bool     was_told;
     struct egress_refused frame;
 };
 
 struct refusallog {
-    struct refusallog_entry *entry;       /* REFUSALLOG_KEPT of them, when there was a first one */
+    struct refusallog_entry *entry;       /* REFUSALLOG_KEPT of them, allocated with the first */
     unsigned               n, burst;
     uint64_t               burst_ms;
 };
 
-/* The name or address in what; other may be NULL. */
+/* what: the name or address; other may be NULL. */
 void                         refusallog_note(struct refusallog *r, enum egress_why why, const char *what, uint16_t port,
                                            const char *other, uint64_t now_ms);
-/* The next one that is to be told by now, or NULL. It counts as told only with refusallog_told. */
+/* The next entry to report by now, or NULL. It stays due until refusallog_told. */
 struct refusallog_entry       *refusallog_due(struct refusallog *r, uint64_t now_ms);
 void                         refusallog_told(struct refusallog *r, struct refusallog_entry *entry, uint64_t now_ms);
 bool                         refusallog_wait(const struct refusallog *r);

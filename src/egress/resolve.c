@@ -1,9 +1,9 @@
 /* A lookup is an entry of the cache from its first question on. c-ares may call back from within the call that asks, so
- * answers are noted there and told from a task of the loop.
+ * answers are recorded there and delivered from a task of the loop.
  *
- * c-ares reads resolv.conf and nsswitch.conf when a channel is made and /etc/hosts for each name. When resolv.conf has
- * changed, a new channel is made; the old one is destroyed when its last question is answered. No search list: a name
- * is the whole name, or a policy's name could become another one. */
+ * c-ares reads resolv.conf and nsswitch.conf when a channel is made, and /etc/hosts for each name. When resolv.conf has
+ * changed, a new channel is made; the old one is destroyed after its last answer. There is no search list: it could
+ * turn a policy's name into another one. */
 #define _GNU_SOURCE
 #include "egress/resolve.h"
 
@@ -19,9 +19,9 @@
 enum {
     LEAST_MS = 5000,
     MOST_MS = 60000,
-    TRY_MS = 1500,              /* then 3 s for the second try: together less than a C library waits for us */
+    TRY_MS = 1500,              /* then 3 s for the second try: together less than a C library's timeout */
     TRIES = 2,
-    LOOK_MS = 1000,             /* between looks at resolv.conf */
+    LOOK_MS = 1000,             /* between checks of resolv.conf */
     BUCKETS = 1024,
 };
 
@@ -46,8 +46,9 @@ struct lookup {
     struct lookup        *in_bucket, **bucket_back;
     struct lookup        *next, **back;         /* in resolver.answered */
     struct lookup        *newer, *older;
-    struct channel       *channel;              /* that was asked; NULL: the answer is there */
+    struct channel       *channel;              /* that looks it up; NULL: answered */
     struct resolver      *resolver;
+    struct fair_share         *share;                /* charged while it is under way; NULL: none */
     struct resolve_wait  *waits;
     uint64_t              until_ms;
     struct resolve_answer answer;
@@ -59,7 +60,7 @@ struct resolver {
     struct channel  *channels;          /* the first is the present one */
     struct lookup   *bucket[BUCKETS];
     struct lookup   *oldest, *newest;
-    struct lookup   *answered;          /* and not told yet */
+    struct lookup   *answered;          /* and not delivered yet */
     struct loop_task tell;
     unsigned         n;
     uint64_t         looked_ms;
@@ -99,7 +100,7 @@ static void forget(struct lookup *u)
     free(u);
 }
 
-/* Drops the oldest answer that no one waits for. */
+/* Drops the oldest answer without waiters. */
 static bool make_room(struct resolver *r)
 {
     for (struct lookup *u = r->oldest; u; u = u->newer)
@@ -159,7 +160,7 @@ static void on_socket(struct loop_fd *w, uint32_t events)
     struct channel *c = container_of(w, struct watched, watch)->channel;
     int fd = w->fd;
 
-    /* This may close the socket, and with it free the watcher. */
+    /* This may close the socket and free the watcher. */
     ares_process_fd(c->ares, events & (EPOLLIN | EPOLLERR | EPOLLHUP) ? fd : ARES_SOCKET_BAD,
                     events & (EPOLLOUT | EPOLLERR | EPOLLHUP) ? fd : ARES_SOCKET_BAD);
     set_timer(c);
@@ -186,7 +187,7 @@ static void on_socket_state(void *data, ares_socket_t fd, int readable, int writ
         (void)!loop_fd_set(l, &w->watch, events);
         return;
     }
-    /* Without a watcher the question runs into its time-out. */
+    /* Without a watcher the lookup times out. */
     w = calloc(1, sizeof *w);
     if (!w)
         return;
@@ -231,7 +232,7 @@ static void channel_free(struct channel *c)
     free(c);
 }
 
-/* When the settings have changed, further questions go over a new channel. */
+/* After a change of the settings, further questions use a new channel. */
 static void look_at_settings(struct resolver *r)
 {
     struct stat now = { 0 };
@@ -263,8 +264,10 @@ static bool take_address(const struct sockaddr *from, struct net_address *ret)
     if (from->sa_family != AF_INET6)
         return false;
     const struct sockaddr_in6 *v6 = (const void *)from;
-    ret->size = 16;
-    memcpy(ret->byte, &v6->sin6_addr, 16);
+    struct net_address written = { .size = 16 };
+    memcpy(written.byte, &v6->sin6_addr, 16);
+    /* A mapped address is dialled as IPv4; other notations need a translator, so they stay unchanged. */
+    *ret = IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr) ? net_address_unwrap(&written) : written;
     return true;
 }
 
@@ -278,6 +281,9 @@ static void on_answer(void *arg, int status, int timeouts, struct ares_addrinfo 
     (void)timeouts;
     u->channel->n_asked--;
     u->channel = NULL;
+    if (u->share)
+        fair_give(u->share, 1);
+    u->share = NULL;
     *answer = (struct resolve_answer){ .status = status == ARES_SUCCESS      ? RESOLVE_FOUND
                                                  : status == ARES_ENODATA    ? RESOLVE_EMPTY
                                                  : status == ARES_ENOTFOUND ? RESOLVE_UNKNOWN
@@ -296,7 +302,7 @@ static void on_answer(void *arg, int status, int timeouts, struct ares_addrinfo 
         ares_freeaddrinfo(result);
     if (answer->status == RESOLVE_FOUND && answer->n == 0)
         answer->status = RESOLVE_EMPTY;
-    /* A failure is told to those who wait, not kept. */
+    /* A failure is delivered, but not cached. */
     uint64_t keep_ms = ttl > LEAST_MS / 1000 ? (uint64_t)ttl * 1000 : LEAST_MS;
     u->until_ms = answer->status == RESOLVE_FAILED ? 0 : loop_now_ms() + keep_ms;
     if (r->is_ending)
@@ -319,7 +325,7 @@ static void on_tell(struct loop_task *t)
             waits->back = &waits;
         if (u->until_ms == 0)
             forget(u);
-        while (waits) {         /* each may cancel others, which leave this list then */
+        while (waits) {         /* each may cancel others, which are then removed from this list */
             struct resolve_wait *w = waits;
             LIST_REMOVE(w);
             w->on_done(w, &answer);
@@ -327,7 +333,7 @@ static void on_tell(struct loop_task *t)
     }
 }
 
-/* --- what others call --- */
+/* --- the interface --- */
 
 int resolver_new(struct loop *l, struct resolver **ret)
 {
@@ -382,7 +388,20 @@ const struct resolve_answer *resolver_recall(struct resolver *r, const char *nam
     return u && !u->channel && !u->back && u->until_ms > loop_now_ms() ? &u->answer : NULL;
 }
 
-int resolver_ask(struct resolver *r, const char *name, struct resolve_wait *w)
+/* NULL: the box has too many under way, or memory is short. */
+static struct lookup *begin(struct resolver *r, const char *name, struct lookup *known, struct fair_share *share)
+{
+    if (share->used >= RESOLVE_BY_BOX || !fair_take(share, 1))
+        return NULL;
+    struct lookup *u = known ? known : remember(r, name);
+    if (u)
+        u->share = share;
+    else
+        fair_give(share, 1);
+    return u;
+}
+
+int resolver_ask(struct resolver *r, const char *name, struct fair_share *share, struct resolve_wait *w)
 {
     static const struct ares_addrinfo_hints hints = { .ai_family = AF_UNSPEC,
                                                       .ai_socktype = SOCK_STREAM,
@@ -390,14 +409,13 @@ int resolver_ask(struct resolver *r, const char *name, struct resolve_wait *w)
     struct lookup *u = find(r, name);
 
     look_at_settings(r);
-    if (!u)
-        u = remember(r, name);
-    if (!u)
+    bool is_there = u && (u->channel || u->back), is_known = u && !is_there && u->until_ms > loop_now_ms();
+    if (!is_there && !is_known && !(u = begin(r, name, u, share)))
         return -EAGAIN;
     LIST_ADD(u->waits, w);
-    if (u->channel || u->back)
+    if (is_there)
         return 0;
-    if (u->until_ms > loop_now_ms()) {
+    if (is_known) {
         LIST_ADD(r->answered, u);
         loop_task_add(r->loop, &r->tell);
         return 0;
@@ -408,6 +426,15 @@ int resolver_ask(struct resolver *r, const char *name, struct resolve_wait *w)
     ares_getaddrinfo(c->ares, name, NULL, &hints, on_answer, u);
     set_timer(c);
     return 0;
+}
+
+void resolver_disown(struct resolver *r, struct fair_share *share)
+{
+    for (struct lookup *u = r ? r->oldest : NULL; u && share->used > 0; u = u->newer)   /* NULL: nothing is looked up */
+        if (u->share == share) {
+            u->share = NULL;
+            fair_give(share, 1);
+        }
 }
 
 void resolver_cancel(struct resolve_wait *w)

@@ -1,4 +1,4 @@
-/* Operations that change something, but for remove and unpack. */
+/* Operations that change files, except remove and unpack. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 #define SYS_fchmodat2 452
 #endif
 
-/* The upload into the file, from where it stands. */
+/* Writes the upload into the file, from its present position. */
 static int take_contents(struct conversation *c, int fd)
 {
     ssize_t n;
@@ -40,7 +40,7 @@ static int write_beside(struct conversation *c, int dir, const char *leaf)
     mode_t mode = q->mode;
     struct stat st;
 
-    /* A link is replaced, not followed: rename cannot do otherwise. */
+    /* A link is replaced, not followed: rename always does so. */
     bool is_there = fstatat(dir, leaf, &st, AT_SYMLINK_NOFOLLOW) == 0;
     if (is_there && S_ISDIR(st.st_mode))
         return files_fail(c, EISDIR, NULL, NULL);
@@ -49,7 +49,7 @@ static int write_beside(struct conversation *c, int dir, const char *leaf)
     if (is_there && (q->flags & FILES_EXCLUSIVE))
         return files_fail(c, EEXIST, NULL, NULL);
     if (is_there && S_ISREG(st.st_mode)) {
-        /* rename() asks for rights on the directory alone: the file's own would not protect it. */
+        /* rename() checks rights on the directory only: the file's own mode would not protect it. */
         if (faccessat(dir, leaf, W_OK, 0) < 0)
             return files_fail(c, errno, NULL, NULL);
         mode = st.st_mode & 07777;
@@ -80,7 +80,7 @@ static int write_in_place(struct conversation *c)
         return files_fail(c, fd < 0 ? -fd : errno, NULL, NULL);
     if (!S_ISREG(st.st_mode))
         return files_fail(c, EINVAL, NULL, "not a regular file");
-    /* Only now: O_TRUNC would have come before the check. */
+    /* Not earlier: O_TRUNC would come before the check. */
     if ((q->flags & FILES_TRUNCATE) && ftruncate(fd, 0) < 0)
         return files_fail(c, errno, NULL, NULL);
     if (q->offset && lseek(fd, (off_t)q->offset, SEEK_SET) < 0)
@@ -155,7 +155,7 @@ int op_chmod(struct conversation *c)
         return 0;
     if (errno != ENOSYS && errno != EINVAL)
         return files_fail(c, errno, NULL, NULL);
-    /* Before Linux 6.6 only an open file can be meant without following a path again. */
+    /* Before Linux 6.6 only an open file can be changed without following a path again. */
     struct stat st;
     FD open = path_open(c, c->path, O_RDONLY, 0);
     if (open < 0 || fstat(open, &st) < 0)

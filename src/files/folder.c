@@ -8,7 +8,7 @@
 
 #include "files/conversation.h"
 
-/* As the kernel writes it. */
+/* The kernel's layout. */
 struct record {
     uint64_t      inode;
     int64_t       offset;

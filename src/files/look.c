@@ -1,4 +1,4 @@
-/* Operations that change nothing: stat, list, read. */
+/* Operations that only read: stat, list, read. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 enum { ENTRY_MOST = sizeof(struct files_entry) + 256 + FILES_PATH_MAX + 8 };
 
-/* Entries on their way into an ENTRIES frame, in the conversation's buffer. */
+/* Entries that gather for an ENTRIES frame, in the conversation's buffer. */
 struct batch {
     struct conversation *c;
     size_t               used;
@@ -24,7 +24,7 @@ static int batch_send(struct batch *batch)
     return r;
 }
 
-/* Adds an entry; dir and leaf are where a link's target can be read. */
+/* Adds an entry; dir and leaf locate it, to read a link's target. */
 static int batch_add(struct batch *batch, const struct stat *st, const char *name, int dir, const char *leaf)
 {
     struct files_entry entry = {
@@ -118,7 +118,7 @@ int op_list(struct conversation *c)
     return batch_send(&batch);
 }
 
-/* A file without a size that is known before, as in /proc: read until nothing comes. */
+/* A file without a known size, as in /proc: read until the end. */
 static int read_unsized(struct conversation *c, int fd, uint64_t offset, uint64_t length)
 {
     if (offset && lseek(fd, (off_t)offset, SEEK_SET) < 0)

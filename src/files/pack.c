@@ -1,7 +1,7 @@
-/* A folder as a tar. The tree is gone through twice: first only measured, so that what is too large or unreadable is
- * refused before the first byte, then written. A file that changes between or while it is read still gets the bytes
- * that its header promised. Each level of folders holds one descriptor and one small buffer; symbolic links are stored,
- * never followed; sockets, FIFOs and devices are left out. */
+/* Packs a folder as a tar. The tree is walked twice: first it is only measured, so that a tree that is too large or
+ * unreadable is refused before the first byte; then it is written. A file that changes in between or while it is read
+ * still gets the number of bytes in its header. Each level of folders holds one descriptor and one small buffer;
+ * symbolic links are stored, never followed; sockets, FIFOs and devices are left out. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -18,7 +18,7 @@ enum { LEVELS = 128, SMALL_FILE = 64 << 10 };
 _Static_assert(TAR_HEAD_MAX + SMALL_FILE + TAR_BLOCK < FILES_BUFFER, "a small file must fit into the buffer");
 
 struct pack_level {
-    size_t        name;         /* where in the path its own entries' names begin */
+    size_t        name;         /* where its entries' names begin in the path */
     struct folder folder;       /* its fd is owned here */
 };
 
@@ -27,9 +27,9 @@ struct packing {
     bool                 measuring;
     uint64_t             bytes, entries;
     size_t               used;              /* of the conversation's buffer */
-    int                  depth;             /* level[depth - 1] is the present one */
+    int                  depth;             /* level[depth - 1] is the current one */
     struct pack_level   *level[LEVELS];     /* owned; reused */
-    struct tar_entry     entry;             /* its path is where we are */
+    struct tar_entry     entry;             /* its path is the current position */
 };
 
 static int flush(struct packing *p)
@@ -95,7 +95,7 @@ static int pack_file(struct packing *p, int dir, const char *name)
 
     FD fd = path_open_at(dir, name, O_RDONLY | O_NOFOLLOW, 0, 0);
     if (fd == -ENOENT || fd == -ELOOP)
-        return 0;       /* gone since we looked */
+        return 0;       /* removed meanwhile */
     if (fd < 0 || fstat(fd, &st) < 0)
         return files_fail(p->c, fd < 0 ? -fd : errno, p->entry.path, NULL);
     if (!S_ISREG(st.st_mode))
@@ -222,7 +222,7 @@ static int walk(struct packing *p)
     return r < 0 ? r : 0;
 }
 
-/* Goes through it once. fd is the folder; or, with leaf, the folder of the one file. */
+/* Walks the tree once. fd is the folder; or, with leaf, the folder of the one file. */
 static int pass(struct packing *p, int fd, const char *leaf)
 {
     int r;

@@ -1,6 +1,6 @@
-/* A name that the guest may change at any moment is opened once and then only used by descriptor. Magic links
- * (/proc/PID/fd, exe, root) are never followed: they lead to objects, not to files of the box. O_NONBLOCK keeps an open
- * of a FIFO, or of a file with a lease, from waiting. */
+/* The guest may change any name at any moment, so a name is opened once and then only used by descriptor. Magic links
+ * (/proc/PID/fd, exe, root) are never followed: they lead to objects, not to files of the box. O_NONBLOCK keeps the
+ * open of a FIFO, or of a file with a lease, from blocking. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@ int path_open_at(int dir, const char *path, int flags, mode_t mode, uint64_t res
 {
     struct open_how how = {
         .flags = (uint64_t)(flags | O_CLOEXEC | (flags & O_PATH ? 0 : O_NONBLOCK | O_NOCTTY)),
-        /* No set-id bits, which the system call filter could not see here. */
+        /* No set-id bits: the system call filter cannot see the mode here. */
         .mode = flags & O_CREAT ? mode & 01777 : 0,
         .resolve = resolve | RESOLVE_NO_MAGICLINKS,
     };
@@ -27,7 +27,7 @@ int path_open_at(int dir, const char *path, int flags, mode_t mode, uint64_t res
         long fd = syscall(SYS_openat2, dir, path, &how, sizeof how);
         if (fd >= 0)
             return (int)fd;
-        /* EAGAIN: somebody renamed while ".." was resolved. (A lease that is being broken gives it, too.) */
+        /* EAGAIN: a rename happened while ".." was resolved. (A lease that is being broken gives it, too.) */
         if (errno != EINTR && (errno != EAGAIN || tries == 8))
             return -errno;
     }
@@ -56,7 +56,7 @@ int path_make_parents(const struct conversation *c, const char *path)
 {
     char folder[FILES_PATH_MAX + 1];
 
-    /* Almost always they are there. */
+    /* Almost always they exist. */
     const char *leaf;
     int fd = path_open_parent(c, path, &leaf);
     if (fd != -ENOENT) {

@@ -1,8 +1,7 @@
-/* Removing a tree of any depth with one descriptor: go down by name, come back by "..". A folder that was moved while
- * we were in it would lead
- * ".." somewhere else, so each level's identity is remembered (16 bytes) and compared on the way back. Names are not
- * remembered: a folder that has been emptied is simply met again when the one above is read anew. Another mount is
- * never entered. */
+/* Removes a tree of any depth with one descriptor: it descends by name and returns by "..". If a folder was moved
+ * meanwhile, ".." would lead elsewhere, so each level's identity is remembered (16 bytes) and compared on the way back.
+ * Names are not remembered: an emptied folder is met again when its parent is listed again. Another mount is never
+ * entered. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -24,7 +23,7 @@ struct remove_level {
 
 struct descent {
     struct conversation *c;
-    int                  fd;        /* owned: the folder that we are in */
+    int                  fd;        /* owned: the current folder */
     struct remove_level *level;     /* owned */
     size_t               depth, room;
     uint64_t             descents;
@@ -39,7 +38,8 @@ static int identify(int fd, struct remove_level *ret)
     return 0;
 }
 
-/* Opens a folder for reading. One of ours that we may not read is made readable first: it is about to go. */
+/* Opens a folder for reading. Our own folder without read permission is made readable first: it will be removed
+ * anyway. */
 static int open_folder(int dir, const char *name)
 {
     const uint64_t resolve = RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS;

@@ -1,7 +1,7 @@
 /* The helper is a copy of the keeper that was sealed like a payload: it has the rights of the box's user and nothing
- * else, so it needs no judgement about what the front may do to the box's files. What it must do is keep in step,
- * whatever the files are: every answer ends with one DONE, memory is constant, nothing is opened that could block. It
- * reads a request, works it off, and reads the next. */
+ * else, so it need not check what the front may do to the box's files. It must keep the stream in step whatever the
+ * files are: every answer ends with one DONE, memory is constant, and it opens nothing that could block. It reads a
+ * request, executes it, and reads the next. */
 #define _GNU_SOURCE
 #include "files/serve.h"
 
@@ -19,7 +19,7 @@
 
 static const struct files_handler {
     int    (*run)(struct conversation *);
-    unsigned flags;         /* that it understands */
+    unsigned flags;         /* flags that it accepts */
     bool     takes_data, takes_other;
 } ops[FILES_OP_COUNT] = {
     [FILES_STAT] = { op_stat, FILES_NOFOLLOW, false, false },
@@ -104,7 +104,7 @@ int files_fail(struct conversation *c, int code, const char *name, const char *w
     return -code;
 }
 
-/* Reads a path of the request and makes it absolute, without slashes at its end. False: it cannot be a path. */
+/* Reads a path of the request and makes it absolute, without slashes at its end. False: not a valid path. */
 static bool take_path(struct conversation *c, size_t size, char *path)
 {
     static const char home[] = BOX_HOME;
@@ -130,7 +130,7 @@ static bool take_path(struct conversation *c, size_t size, char *path)
     return true;
 }
 
-/* Reads the next request. False: there is none. *ret_valid: its paths and flags make sense. */
+/* Reads the next request. False: there is none. *ret_valid: its paths and flags are valid. */
 static bool take_request(struct conversation *c, bool *ret_valid)
 {
     struct files_request *q = &c->request;
@@ -190,7 +190,7 @@ void files_serve(int socket)
 {
     sigset_t none;
 
-    /* Exact modes are in the requests; signals are how the front ends a helper that takes too long. */
+    /* Requests carry exact modes. The front ends a slow helper by a signal. */
     umask(0);
     signal(SIGPIPE, SIG_IGN);
     sigemptyset(&none);

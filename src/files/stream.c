@@ -97,7 +97,7 @@ void upload_drain(struct conversation *c)
         (void)!upload_read(c, c->buffer, FILES_BUFFER);
 }
 
-/* Bytes of the file onto the socket, without a frame. Returns how many; fewer only if the file has no more. */
+/* Copies bytes of the file to the socket, without a frame. Returns how many; fewer only at the end of the file. */
 static ssize_t copy_out(struct conversation *c, int fd, uint64_t offset, size_t size)
 {
     size_t sent = 0;
@@ -115,7 +115,7 @@ static ssize_t copy_out(struct conversation *c, int fd, uint64_t offset, size_t 
             while ((n = pread(fd, c->buffer, wanted, at)) < 0 && errno == EINTR)
                 ;
             if (n < 0)
-                break;      /* the file cannot be read here; its place is filled, and it is told at the end */
+                break;      /* the file cannot be read here; zeros take its place, and DONE reports it */
             int r = put_all(c, c->buffer, (size_t)n);
             if (r < 0)
                 return r;

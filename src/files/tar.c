@@ -7,7 +7,7 @@
 
 #include "base/fd.h"
 
-/* Where the fields of a header are. */
+/* Offsets of a header's fields. */
 enum {
     AT_NAME = 0, AT_MODE = 100, AT_UID = 108, AT_GID = 116, AT_SIZE = 124, AT_MTIME = 136, AT_SUM = 148, AT_TYPE = 156,
     AT_LINK = 157, AT_MAGIC = 257, AT_PREFIX = 345,
@@ -77,7 +77,7 @@ int tar_read_header(const unsigned char block[TAR_BLOCK], struct tar_entry *ret)
     if (!sum_is_right(block) || !read_number(block + AT_SIZE, NUMBER_SIZE, &ret->size) || ret->size > size_max
         || !read_number(block + AT_MODE, ID_SIZE, &mode))
         return -EBADMSG;
-    /* Nothing depends on these, and some writers leave nonsense here. */
+    /* These do not matter, and some writers leave garbage here. */
     (void)!read_number(block + AT_UID, ID_SIZE, &uid);
     (void)!read_number(block + AT_GID, ID_SIZE, &gid);
     if (!read_number(block + AT_MTIME, NUMBER_SIZE, &mtime) || mtime > octal_max)
@@ -87,14 +87,14 @@ int tar_read_header(const unsigned char block[TAR_BLOCK], struct tar_entry *ret)
     ret->gid = (uint32_t)gid;
     ret->mtime_s = (int64_t)mtime;
     ret->type = block[AT_TYPE] ? (char)block[AT_TYPE] : TAR_FILE;
-    /* The prefix is POSIX's; in GNU's format other things are in its place. */
+    /* The prefix is POSIX's; GNU's format has other fields there. */
     if (memcmp(block + AT_MAGIC, "ustar\0", 6) == 0 && block[AT_PREFIX]) {
         path += copy_field(path, block + AT_PREFIX, PREFIX_SIZE);
         *path++ = '/';
     }
     size_t length = copy_field(path, block + AT_NAME, NAME_SIZE);
     copy_field(ret->link, block + AT_LINK, NAME_SIZE);
-    /* From before there was a type for folders. */
+    /* Old archives have no type for folders. */
     if (ret->type == TAR_FILE && length > 0 && path[length - 1] == '/')
         ret->type = TAR_FOLDER;
     return 1;
@@ -140,7 +140,7 @@ static int take_record(const char *key, size_t key_size, const char *value, size
     } else if (KEY_IS("size")) {
         good = n->has_size = read_decimal(value, size, &n->size) && !memchr(value, '.', size);
     } else if (KEY_IS("mtime")) {
-        /* Before 1970, or not a number: not worth a refusal. */
+        /* Before 1970, or not a number: no reason to refuse. */
         matters = false;
         n->has_mtime = read_decimal(value, size, &number) && number <= INT64_MAX / 2000000000;
         n->mtime_s = (int64_t)number;
@@ -159,7 +159,7 @@ int tar_read_records(const char *text, size_t size, struct tar_notes *notes)
         size_t length = 0, digits = 0;
         while (digits < size && digits < 6 && text[digits] >= '0' && text[digits] <= '9')
             length = length * 10 + (size_t)(text[digits++] - '0');
-        /* "LENGTH KEY=VALUE\n", all of it counted. */
+        /* "LENGTH KEY=VALUE\n"; LENGTH counts all of it. */
         if (digits == 0 || length > size || length < digits + 4 || text[digits] != ' ' || text[length - 1] != '\n')
             return -EBADMSG;
         const char *key = text + digits + 1, *end = text + length - 1;
@@ -214,7 +214,7 @@ static void write_block(char *block, const struct tar_entry *entry, char type, u
 {
     unsigned sum = 0;
 
-    /* What does not fit is in pax records. */
+    /* Values that do not fit are in pax records. */
     write_number(block + AT_MODE, ID_SIZE, entry->mode & 07777);
     write_number(block + AT_UID, ID_SIZE, entry->uid <= 07777777 ? entry->uid : 65534);
     write_number(block + AT_GID, ID_SIZE, entry->gid <= 07777777 ? entry->gid : 65534);

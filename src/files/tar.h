@@ -15,7 +15,7 @@ enum { TAR_BLOCK = 512, TAR_RECORDS_MAX = 32 << 10 };
 enum { TAR_FILE = '0', TAR_HARD_LINK = '1', TAR_LINK = '2', TAR_FOLDER = '5' };
 
 struct tar_entry {
-    char     type;                          /* of the above; when read also what tar_next must work off itself */
+    char     type;                          /* one of the above; when read, also types that tar_next handles itself */
     uint64_t size;                          /* of a file; in the archive it is followed by zeros up to the next block */
     int64_t  mtime_s;
     uint32_t mode, uid, gid;
@@ -23,7 +23,7 @@ struct tar_entry {
     char     link[FILES_PATH_MAX + 1];
 };
 
-/* What is said about the next entry before its header. */
+/* Records before the next entry's header that describe it. */
 struct tar_notes {
     bool     has_path, has_link, has_size, has_mtime;
     uint64_t size;
@@ -35,15 +35,15 @@ struct tar_notes {
 /* One header. 1: read; 0: a block of zeros; -EBADMSG: not a header. */
 MUST_CHECK int tar_read_header(const unsigned char block[TAR_BLOCK], struct tar_entry *ret);
 
-/* The records of a pax header, into notes (NULL: of a global one, which may say nothing that matters). 0, -EBADMSG;
- * -ENOTSUP for sparse files. */
+/* The records of a pax header, into notes (NULL: of a global one, whose records must not matter). 0, -EBADMSG; -ENOTSUP
+ * for sparse files. */
 MUST_CHECK int tar_read_records(const char *text, size_t size, struct tar_notes *notes);
 
-/* A long name of GNU's, with or without its NUL. */
+/* GNU's long name, with or without its NUL. */
 MUST_CHECK int tar_read_long_name(const char *text, size_t size, char *ret);
 
-/* Turns a path of an archive into plain names with single slashes, relative to the folder. -EPERM if it is absolute or
- * has "..", or is empty otherwise than by dots (then ret is ""). */
+/* Turns a path of an archive into plain names with single slashes, relative to the folder. -EPERM if it is absolute,
+ * has "..", or is empty. A path of dots only gives "". */
 MUST_CHECK int tar_clean_path(const char *path, char *ret);
 
 /* An entry's header, with pax records before it where ustar has no room. Returns its size, a multiple of TAR_BLOCK; at

@@ -1,7 +1,7 @@
-/* A tar into a folder. The archive is a stranger's: names are taken apart and may have no "..", no entry is made
- * through a symbolic link (RESOLVE_NO_SYMLINKS, so a link that the archive itself brought cannot lead a later entry out
- * of the folder), nothing special is made, hard links only to what lies in the folder, and everything is counted. What
- * is there already is replaced, but a folder stays. */
+/* Unpacks a tar into a folder. The archive is hostile: names may not have "..", no entry is made through a symbolic
+ * link (RESOLVE_NO_SYMLINKS, so a link from the archive itself cannot lead a later entry out of the folder), no special
+ * files are made, hard links may only lead to files in the folder, and sizes and counts are bounded. Existing files are
+ * replaced, but an existing folder stays. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -75,7 +75,7 @@ static int take_notes(struct unpacking *u)
     return skip_padding(u, u->entry.size);
 }
 
-/* The folder that the (clean) path's last name is in, made if it is missing. An fd or -errno. */
+/* The folder of the (clean) path's last name, made if it is missing. An fd or -errno. */
 static int open_place(int folder, char *path, const char **ret_leaf)
 {
     char *slash = strrchr(path, '/');
@@ -88,7 +88,7 @@ static int open_place(int folder, char *path, const char **ret_leaf)
     *slash = '/';
     if (fd != -ENOENT)
         return fd;
-    /* Name by name, each made in the one before by descriptor: nothing on the way can be a link. */
+    /* Name by name, each made by descriptor in the one before: no component can be a link. */
     FD at = fcntl(folder, F_DUPFD_CLOEXEC, 3);
     for (char *name = path, *end; at >= 0 && name <= slash; name = end + 1) {
         end = strchr(name, '/');
@@ -104,7 +104,7 @@ static int open_place(int folder, char *path, const char **ret_leaf)
 
 static int make_folder(int dir, const char *leaf, mode_t mode)
 {
-    /* Ours must be able to write into it: there may be more to come. */
+    /* Our folders must be writable for us: more entries may follow. */
     mode = (mode & 0777) | 0700;
     if (mkdirat(dir, leaf, mode) == 0)
         return 0;
@@ -215,7 +215,7 @@ static int make_entry(struct unpacking *u)
     }
 }
 
-/* What was noted before the header replaces what is in it. */
+/* Records before the header override its fields. */
 static void apply_notes(struct unpacking *u)
 {
     struct tar_notes *n = &u->notes;
@@ -229,7 +229,7 @@ static void apply_notes(struct unpacking *u)
     if (n->has_mtime)
         u->entry.mtime_s = n->mtime_s;
     n->has_path = n->has_link = n->has_size = n->has_mtime = false;
-    /* Old tars note the size of a hard link's file, but its bytes do not follow. */
+    /* Old tars record the size of a hard link's file, but its bytes do not follow. */
     if (u->entry.type != TAR_FILE)
         u->entry.size = 0;
 }
@@ -258,7 +258,7 @@ static int unpack(struct unpacking *u)
         if (r < 0)
             return files_fail(u->c, EBADMSG, NULL, "not a tar archive");
         if (r == 0)
-            return 0;       /* two blocks of zeros, or one; what comes after them is drained */
+            return 0;       /* ends with two blocks of zeros, or one; the rest is drained */
         if (u->entry.type && strchr("xgLK", u->entry.type)) {
             if ((r = take_notes(u)) < 0)
                 return r;
@@ -304,7 +304,7 @@ int op_unpack(struct conversation *c)
     u->folder = folder;
     int r = unpack(u);
     free(u);
-    /* The DONE of an archive that was taken comes after its END. */
+    /* The DONE of an unpacked archive comes after its END. */
     if (r == 0)
         upload_drain(c);
     return r;

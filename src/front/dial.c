@@ -1,13 +1,15 @@
-/* A front that is taken over must not be able to connect to the sockets that others have in the file system (a bus, a
- * container engine); neither Landlock nor seccomp can look at such an address. But the keeper may be started anew while
- * the front lives. So before the front locks itself in it forks a helper that knows one address: asked with a byte, it
- * connects there and hands the socket over. It shares nothing else with the front, and has a filter of its own. */
+/* An attacker who takes over the front must not be able to connect to other sockets in the file system (a bus, a
+ * container engine); neither Landlock nor seccomp can check such an address. But the keeper and the broker may be
+ * restarted while the front lives. So before the front confines itself it forks a helper for each, which knows one
+ * address: on a byte, it connects there and passes the socket to the front. It shares nothing else with the front, and
+ * has a filter of its own. */
 #define _GNU_SOURCE
 #include "front/dial.h"
 
 #include <errno.h>
 #include <linux/seccomp.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -22,13 +24,16 @@
 
 /* ---- the helper ---- */
 
-static void leave(void)
+static void leave(const char *whom)
 {
+    char title[64];
+
     static const int ignored[] = { SIGINT, SIGTERM, SIGHUP, SIGPIPE };      /* it ends with the front */
 
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
         signal(ignored[i], SIG_IGN);
-    title_set("carrel: connects to the keeper");
+    snprintf(title, sizeof title, "carrel: connects to the %s", whom);
+    title_set(title);
 }
 
 static int lock_in(void)
@@ -43,11 +48,11 @@ static int lock_in(void)
                ? -errno : 0;
 }
 
-static _Noreturn void serve(int front, const struct sockaddr_un *address)
+static _Noreturn void serve(int front, const char *whom, const struct sockaddr_un *address)
 {
     char byte;
 
-    leave();
+    leave(whom);
     if ((front > 3 && syscall(SYS_close_range, 3, (unsigned)front - 1, 0) < 0) ||
         syscall(SYS_close_range, (unsigned)front + 1, ~0U, 0) < 0 || lock_in() < 0)
         _exit(1);
@@ -55,7 +60,7 @@ static _Noreturn void serve(int front, const struct sockaddr_un *address)
         FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         int code = fd < 0 || connect(fd, (const struct sockaddr *)address, sizeof *address) < 0 ? errno : 0;
         ssize_t r = fdpass_send(front, &code, sizeof code, &fd, code == 0, 0);
-        if (r == -ETOOMANYREFS) {       /* of this user, on their way: it will be asked again */
+        if (r == -ETOOMANYREFS) {       /* too many descriptors of this user in flight: the front will retry */
             code = ETOOMANYREFS;
             r = fdpass_send(front, &code, sizeof code, NULL, 0, 0);
         }
@@ -67,22 +72,22 @@ static _Noreturn void serve(int front, const struct sockaddr_un *address)
 
 /* ---- the front ---- */
 
-int dial_start(const char *path, int *ret, struct err *e)
+int dial_start(const char *whom, const char *path, int *ret, struct err *e)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
     int pair[2];
 
     if (strlen(path) >= sizeof address.sun_path)
-        return err_set(e, ENAMETOOLONG, STEP_USAGE, "the keeper's socket %s has too long a path", path);
+        return err_set(e, ENAMETOOLONG, STEP_USAGE, "the %s's socket %s has too long a path", whom, path);
     memcpy(address.sun_path, path, strlen(path));
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-        return err_at(e, errno, STEP_HOST, 0, "keeper link");
+        return err_at(e, errno, STEP_HOST, 0, whom);
     FD ours = pair[0], theirs = pair[1];
     pid_t pid = fork();
     if (pid < 0)
-        return err_at(e, errno, STEP_HOST, 0, "keeper link");
+        return err_at(e, errno, STEP_HOST, 0, whom);
     if (pid == 0)
-        serve(theirs, &address);
+        serve(theirs, whom, &address);
     *ret = TAKE_FD(ours);
     return 0;
 }

@@ -108,30 +108,30 @@ static bool is_under(const struct door *door, struct http_text path)
     return is_it;
 }
 
-static bool dispatch(struct open_door *d, struct http_request *r, bool is_inlet)
+static bool dispatch(struct open_door *d, struct http_request *r, struct box *inlet)
 {
     const struct door *door = d->door;
 
     if (!is_under(door, r->head.path))
         return false;
-    if (is_inlet)
-        return door->dispatch_inlet && door->dispatch_inlet(d, r);
+    if (inlet)
+        return door->dispatch_inlet && door->dispatch_inlet(d, r, inlet);
     return door->dispatch ? door->dispatch(d, r) : d->router && door_route(d, r);
 }
 
 void doors_dispatch(struct doors *doors, const struct door *only, struct http_request *r)
 {
-    bool is_inlet = false;
+    struct box *box = NULL;
 
-    if (doors->n > 0 && !only) {
-        const struct box *box = inlet_box(doors->open[0].front, r->peer, &is_inlet);
-        if (is_inlet && !box) {
+    if (doors->n > 0 && !only && inlet_is(r->peer)) {
+        box = inlet_box(doors->open[0].front, r->peer);
+        if (!box) {
             http_request_abort(r);
             return;
         }
     }
     for (size_t i = 0; i < doors->n; i++)
-        if ((!only || doors->open[i].door == only) && dispatch(&doors->open[i], r, is_inlet))
+        if ((!only || doors->open[i].door == only) && dispatch(&doors->open[i], r, box))
             return;
     error_reply(r, 404, "not_found", "there is nothing at this path", NULL);
 }

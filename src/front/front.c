@@ -69,6 +69,11 @@ int64_t front_time_parse(const char *text)
     return (int64_t)timegm(&tm) * 1000 + ms;
 }
 
+void front_own_identity(const struct front *front, char ret[32])
+{
+    snprintf(ret, 32, "uid:%u", (unsigned)front->owner_uid);
+}
+
 void front_make_id(char prefix, char id[16])
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz234567";
@@ -107,7 +112,7 @@ static void log_in_words(const char *message, va_list args)
     for (const char *key = va_arg(args, const char *); key; key = va_arg(args, const char *)) {
         const char *value = va_arg(args, const char *);
         buf_printf(&line, "%s%s: ", n++ ? ", " : " (", key);
-        for (; *value; value++)         /* it may be a stranger's: nothing that a terminal obeys */
+        for (; *value; value++)         /* it may be a stranger's: drop all that a terminal obeys */
             buf_add_char(&line, (unsigned char)*value < 32 || *value == 127 ? '?' : *value);
     }
     buf_add_text(&line, n ? ")\n" : "\n");

@@ -1,6 +1,6 @@
-/* A connection has three moments: down (a timer has it tried), syncing (the keeper tells what it has), up. Requests
- * are taken at all times; while the link is not up they fail from the loop, so that a caller sees one way of failing
- * only. */
+/* A connection is in one of three states: down (a timer retries), syncing (the keeper reports what it has), up.
+ * Requests are accepted at all times; while the link is not up they fail from the loop, so that a caller sees one kind
+ * of failure. */
 #define _GNU_SOURCE
 #include "front/keeper_link.h"
 
@@ -24,7 +24,7 @@ struct pending {
     uint32_t        serial;
     keeper_answer  *answer;     /* NULL: cancelled */
     void           *arg;
-    bool            unsent;     /* could not even be queued */
+    bool            unsent;     /* not even queued */
 };
 
 struct outgoing {
@@ -38,18 +38,18 @@ struct keeper_link {
     struct loop           *loop;
     struct keeper_handlers handlers;
     const char            *path;        /* borrowed */
-    struct loop_fd         helper;      /* owned; who connects */
-    bool                   asked;       /* the helper was */
-    uid_t                  owner;       /* who runs the server */
+    struct loop_fd         helper;      /* owned; makes connections */
+    bool                   asked;       /* the helper is connecting */
+    uid_t                  owner;       /* the user who runs the server */
     struct loop_fd         socket;
     bool                   greeted, synced;
-    bool                   told_foreign, told_refused;     /* in the log; once */
-    bool                   telling;     /* a handler of on_event runs: it knows what it asks for, even before sync */
+    bool                   told_foreign, told_refused;     /* logged already */
+    bool                   telling;     /* a handler of on_event runs: its requests are allowed, even before sync */
     struct loop_timer      retry;
-    struct loop_task       fail;        /* answers what cannot be sent */
+    struct loop_task       fail;        /* fails requests that cannot be sent */
     uint32_t               serial;
     struct pending        *pending, **pending_end;
-    struct pending        *failing;     /* are being answered that the keeper is not there */
+    struct pending        *failing;     /* are being failed because the keeper is gone */
     struct outgoing       *queue, **queue_end;
 };
 
@@ -65,13 +65,19 @@ bool keeper_link_is_up(const struct keeper_link *link)
     return link->socket.fd >= 0 && link->synced;
 }
 
-/* Answers what will never be answered: all, or only what could not be queued. */
+static void fail_one(const struct pending *p, int code, const char *what)
+{
+    union event event = { .head = { .type = EVENT_DONE, .serial = p->serial } };
+
+    event.head.result = err_set(&event.done.err, code, STEP_USAGE, "%s", what);
+    p->answer(&event, NULL, 0, p->arg);
+}
+
+/* Fails requests that will not be answered: all, or only those that could not be queued. */
 static void fail_pending(struct keeper_link *link, bool only_unsent)
 {
-    struct event lost = { .type = EVENT_DONE, .result = -ECONNRESET };
     struct pending **end = &link->failing;
 
-    err_set(&lost.err, ECONNRESET, STEP_PROTOCOL, "the keeper is not there");
     while (*end)
         end = &(*end)->next;
     for (struct pending **at = &link->pending; *at;) {
@@ -90,9 +96,8 @@ static void fail_pending(struct keeper_link *link, bool only_unsent)
     while (link->failing) {
         struct pending *p = link->failing;
         link->failing = p->next;
-        lost.serial = p->serial;
         if (p->answer)
-            p->answer(&lost, NULL, 0, p->arg);
+            fail_one(p, ECONNRESET, "the server cannot reach its boxes; its log says why");
         free(p);
     }
 }
@@ -125,19 +130,32 @@ static int send_one(int socket, const void *frame, size_t size, const int *fds, 
     return n < 0 ? (int)n : 0;
 }
 
-static void answer_pending(struct keeper_link *link, const struct event *event, int *fds, size_t n);
+/* Takes it out of the list; NULL: no request waits for this answer. */
+static struct pending *take_pending(struct keeper_link *link, uint32_t serial)
+{
+    for (struct pending **at = &link->pending; *at; at = &(*at)->next) {
+        struct pending *p = *at;
+        if (p->serial != serial)
+            continue;
+        *at = p->next;
+        if (!*at)
+            link->pending_end = at;
+        return p;
+    }
+    return NULL;
+}
 
-/* The kernel does not take a request's descriptors now: too many of this user are on their way. The connection is none
- * the worse for that. */
+/* The kernel refuses a request's descriptors now: too many of this user are in flight. The connection remains
+ * usable. */
 static void refuse(struct keeper_link *link, const struct outgoing *o)
 {
-    struct event refused = { .type = EVENT_DONE };
     struct request_head head;
 
     memcpy(&head, o->frame, sizeof head);
-    refused.serial = head.serial;
-    refused.result = err_set(&refused.err, ETOOMANYREFS, STEP_PROTOCOL, "descriptors for the keeper");
-    answer_pending(link, &refused, NULL, 0);
+    struct pending *p = take_pending(link, head.serial);
+    if (p && p->answer)
+        fail_one(p, ETOOMANYREFS, "too many files are on their way to boxes; try again in a moment");
+    free(p);
 }
 
 static void flush(struct keeper_link *link)
@@ -165,62 +183,91 @@ static void flush(struct keeper_link *link)
         disconnect(link);
 }
 
-static void answer_pending(struct keeper_link *link, const struct event *event, int *fds, size_t n)
+static void take_event(struct keeper_link *link, const union event *event, int *fds, size_t n)
 {
-    for (struct pending **at = &link->pending; *at; at = &(*at)->next) {
-        struct pending *p = *at;
-        if (p->serial != event->serial)
-            continue;
-        *at = p->next;
-        if (!*at)
-            link->pending_end = at;
-        if (p->answer)
-            p->answer(event, fds, n, p->arg);
-        free(p);
-        return;
-    }
-}
-
-static void take_event(struct keeper_link *link, const struct event *event, int *fds, size_t n)
-{
-    if (event->type == EVENT_HELLO) {
-        link->greeted = true;
-        link->told_refused = false;
-        if (event->result != KEEPER_VERSION)
-            disconnect(link);
-        else
-            link->handlers.on_event(event, fds, n, link->handlers.arg);
-    } else if (event->type == EVENT_SYNCED) {
+    if (event->head.type == EVENT_SYNCED) {
         link->synced = true;
         link->handlers.on_synced(link->handlers.arg);
-    } else {
-        /* State changes first, so that an answer finds the state that it tells of. */
-        link->telling = true;
-        link->handlers.on_event(event, fds, n, link->handlers.arg);
-        link->telling = false;
-        if (event->serial)
-            answer_pending(link, event, fds, n);
+        return;
     }
+    /* State changes first, so that an answer finds the state that it tells of. */
+    link->telling = true;
+    link->handlers.on_event(event, fds, n, link->handlers.arg);
+    link->telling = false;
+    struct pending *p = event->head.serial ? take_pending(link, event->head.serial) : NULL;
+    if (p && p->answer)
+        p->answer(event, fds, n, p->arg);
+    free(p);
 }
 
-/* False: nothing more is there, or the connection is gone. */
+/* The exact size of each event, and its maximum of descriptors. An event that does not fit its row, comes before HELLO,
+ * or reports the failure of anything but a request, costs the keeper its connection. */
+static const struct {
+    size_t size, most_fds;
+} event_row[EVENT_COUNT] = {
+    [EVENT_HELLO]       = { sizeof(struct event_hello), 0 },
+    [EVENT_STORE]       = { sizeof(struct event_store), 0 },
+    [EVENT_FAMILY]      = { sizeof(struct event_family), 0 },
+    [EVENT_BOX]         = { sizeof(struct event_box), 1 },
+    [EVENT_PAYLOAD]     = { sizeof(struct event_payload), KEEPER_HELD + 1 },
+    [EVENT_SYNCED]      = { sizeof(struct event_head), 0 },
+    [EVENT_DONE]        = { sizeof(struct event_done), 1 },
+    [EVENT_USAGE]       = { sizeof(struct event_usage), 0 },
+    [EVENT_METER]       = { sizeof(struct event_meter), METER_FDS },
+    [EVENT_READY]       = { sizeof(struct event_head), 0 },
+    [EVENT_STARTED]     = { sizeof(struct event_started), 1 },
+    [EVENT_FAILED]      = { sizeof(struct event_failed), 0 },
+    [EVENT_ENDED]       = { sizeof(struct event_ended), 0 },
+    [EVENT_GONE]        = { sizeof(struct event_gone), 0 },
+    [EVENT_FAMILY_GONE] = { sizeof(struct event_family_gone), 0 },
+    [EVENT_REFUSED]     = { sizeof(struct event_refused), 0 },
+    [EVENT_VOLUME]      = { sizeof(struct event_volume), 0 },
+    [EVENT_EGRESS]      = { sizeof(struct event_head), 1 },
+};
+
+static bool is_legal(const struct keeper_link *link, const union event *event, size_t size, size_t n_fds)
+{
+    const struct event_head *head = &event->head;
+
+    return size >= sizeof *head && head->type > 0 && head->type < EVENT_COUNT && size == event_row[head->type].size
+        && n_fds <= event_row[head->type].most_fds && head->box < KEEPER_BOXES && head->payload < KEEPER_PAYLOADS
+        && (head->result == 0 || (head->result < 0 && head->type == EVENT_DONE))
+        && (head->type == EVENT_HELLO) != link->greeted;
+}
+
+/* In the log, once until the next greeting. */
+static void log_refused(struct keeper_link *link, const char *text)
+{
+    if (!link->told_refused)
+        front_log("warning", text, "socket", link->path, NULL);
+    link->told_refused = true;
+}
+
+/* False: nothing more to read, or the connection is gone. */
 static bool receive_one(struct keeper_link *link)
 {
     struct fdpass passed = { 0 };
-    struct event event;
+    union {
+        union event event;
+        char        longer[sizeof(union event) + 1];
+    } frame;
 
-    ssize_t n = fdpass_receive(link->socket.fd, &event, sizeof event, MSG_DONTWAIT, &passed);
+    ssize_t n = fdpass_receive(link->socket.fd, &frame, sizeof frame, MSG_DONTWAIT, &passed);
     if (n == -EAGAIN)
         return false;
-    bool good = n == (ssize_t)sizeof event;
-    if (good)
-        take_event(link, &event, passed.fd, passed.n);
-    (void)!fdpass_take(&passed, NULL, 0);
-    if (!good && !link->greeted && !link->told_refused) {
-        front_log("warning", "the keeper hangs up without a word: it has another server, or is about to end", "socket",
-                  link->path, NULL);
-        link->told_refused = true;
+    bool good = n > 0 && is_legal(link, &frame.event, (size_t)n, passed.n)
+             && (frame.event.head.type != EVENT_HELLO || frame.event.hello.version == KEEPER_VERSION);
+    if (good && frame.event.head.type == EVENT_HELLO) {
+        link->greeted = true;
+        link->told_refused = false;
     }
+    if (good)
+        take_event(link, &frame.event, passed.fd, passed.n);
+    (void)!fdpass_take(&passed, NULL, 0);
+    if (!good && n > 0)
+        log_refused(link, "the keeper does not speak as this program does: one of them is of another version");
+    else if (!good && !link->greeted)
+        log_refused(link, "the keeper hangs up without a word: it has another server, or is about to end");
     if (!good)
         disconnect(link);
     return good && link->socket.fd >= 0;
@@ -245,7 +292,7 @@ static int adopt(struct keeper_link *link, int socket)
 
     if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
         return -EBADF;
-    /* What boxes are and do, the keeper says; callers' files go to it. */
+    /* The keeper is authoritative for boxes, and gets callers' files. */
     if (peer.uid != 0 && peer.uid != link->owner) {
         if (!link->told_foreign)
             front_log("error", "the keeper's socket is served by another user", "socket", link->path, NULL);
@@ -369,7 +416,7 @@ uint32_t keeper_link_request(struct keeper_link *link, void *frame, size_t size,
     struct pending *p = malloc(sizeof *p);
 
     if (!p)
-        abort();        /* nothing could be answered any more */
+        abort();        /* no request could be answered any more */
     if (++link->serial == 0)
         link->serial = 1;
     head->serial = link->serial;
@@ -386,7 +433,7 @@ uint32_t keeper_link_request(struct keeper_link *link, void *frame, size_t size,
         loop_task_add(link->loop, &link->fail);
         return head->serial;
     }
-    /* Whatever stopped it, the loop will find out. */
+    /* If it is stopped, the loop notices. */
     *link->queue_end = o;
     link->queue_end = &o->next;
     if (loop_fd_set(link->loop, &link->socket, EPOLLIN | EPOLLOUT) < 0)

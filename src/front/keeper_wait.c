@@ -1,5 +1,5 @@
 /* A server that has just started, or whose keeper has ended, has none for some hundred milliseconds, on a busy machine
- * for seconds. Callers need not know that: they wait. */
+ * for seconds. Callers' requests wait for it. */
 #include <stddef.h>
 
 #include "base/list.h"

@@ -142,14 +142,14 @@ ssize_t http_body_read(struct http_request *r, void *data, size_t size)
     if (q->ended || c->gone || c->aborted)
         return -EPIPE;
     if (!q->raw && !q->body_done && r->head.length > 0 && (uint64_t)r->head.length > r->body_max_bytes) {
-        q->close_after = true;      /* told beforehand that it is too much: not one byte is read */
+        q->close_after = true;      /* its length was announced as too large: nothing is read */
         return -EFBIG;
     }
     if (r->head.wants_continue && !q->sent_continue && !q->started && !q->body_done) {
         q->sent_continue = true;
         static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
-        if (q->in_at == q->in_end) {        /* else the client did not wait */
-            /* The first thing in the buffer: there is room. */
+        if (q->in_at == q->in_end) {        /* otherwise the client did not wait */
+            /* It comes first in the buffer, so there is room. */
             memcpy(q->out + q->out_end, go_on, sizeof go_on - 1);
             q->out_end += sizeof go_on - 1;
             conn_wake(c);
@@ -185,7 +185,7 @@ static int collect_grow(struct http_request_state *q)
     int64_t length = q->request.head.length;
     size_t size = q->collected_room ? q->collected_room * 2 : length > 0 ? (size_t)length : COLLECT_FIRST;
     if (size > q->collected_max + 1)
-        size = q->collected_max + 1;        /* one more, to see that there is more */
+        size = q->collected_max + 1;        /* one more byte shows that the body is too long */
     if (!share_move_bytes(&q->request.share, q->collected_room, size))
         return -EDQUOT;
     char *grown = realloc(q->collected, size + 1);
@@ -236,7 +236,7 @@ void http_body_collect(struct http_request *r, size_t max_bytes, http_collect_ha
     r->body_max_bytes = max_bytes;
     r->on_body = collect;
     if (r->head.length > 0 && (uint64_t)r->head.length > max_bytes) {
-        collect_fail_size(r);       /* told beforehand: not one byte is read */
+        collect_fail_size(r);       /* its length was announced: nothing is read */
         return;
     }
     int grown = collect_grow(q);

@@ -1,18 +1,18 @@
-/* What happens on one connection.
+/* The life of one connection.
  *
  *   IDLE ─ first byte → HEAD ─ head complete → ACTIVE ─ answer sent → IDLE, or HEAD if pipelined bytes wait
  *                        └ refused → ACTIVE (the answer is ours)  ├→ DISCARD (unread body) → IDLE
  *                                                                 └→ LINGER (we close; let the client read) → DEAD
  *
- * Everything is done by conn_run(), which goes on until nothing more can be done without waiting; then conn_arm() says
- * to epoll and to the timer what is waited for. Functions that handlers call only leave work behind and wake the
- * connection, so a handler is never called from under itself and may do anything in a callback.
+ * conn_run() does all the work until it would block; conn_arm() then sets epoll and the timer for the next event.
+ * Functions that handlers call only record work and wake the connection, so a handler is never called from inside its
+ * own call and may do anything in a callback.
  *
- * While a request is answered the socket is not read, but EPOLLRDHUP stays armed: a client that vanishes is noticed at
- * once, even behind pipelined bytes. Half-closed counts as gone; TCP cannot tell it from closed. Only a handler of an
- * upgraded connection may say otherwise (may_half_close): then the client is gone when it hangs up, or when it resets
- * what is sent to it. EPOLLIN is left armed until it fires unwanted, which saves two epoll_ctl calls in an ordinary
- * request. */
+ * While a request is answered the socket is not read, but EPOLLRDHUP stays armed, so that a client that vanishes is
+ * noticed at once, even behind pipelined bytes. Half-closed counts as gone, because TCP cannot distinguish it from
+ * closed. Only a handler of an upgraded connection may accept it (may_half_close): the client is then gone when it
+ * hangs up or resets our data. EPOLLIN stays armed until it fires unwanted, which saves two epoll_ctl calls in an
+ * ordinary request. */
 #include "base/fd.h"
 #include "base/fdpass.h"
 #include "base/list.h"
@@ -38,7 +38,7 @@ void conn_wake(struct http_conn *c)
 
 /* ---- the end of a request ---- */
 
-/* Tells the handler and the log, once. */
+/* Calls on_end() and the log, once. */
 static void finish_request(struct http_conn *c, enum http_end how)
 {
     struct http_request_state *q = c->state;
@@ -66,7 +66,8 @@ void conn_close(struct http_conn *c, enum http_end how)
     c->phase = CONN_DEAD;
 }
 
-/* Closing at once with unread input makes the kernel send a reset, which may take the answer away from the client. */
+/* Closing at once with unread input makes the kernel send a reset, which can discard the answer before the client reads
+ * it. */
 static void begin_linger(struct http_conn *c)
 {
     server_state_give(c->server, c->state);
@@ -142,7 +143,7 @@ void conn_refuse(struct http_conn *c, int status, const char *text)
     conn_wake(c);
 }
 
-/* ---- phases; each returns whether to go on at once ---- */
+/* ---- phases; each returns whether another can run at once ---- */
 
 static void start_request(struct http_conn *c, size_t head_size)
 {
@@ -177,7 +178,7 @@ static int grow_input(struct http_request_state *q)
     return 0;
 }
 
-/* As recv(); a client on this machine may hand over descriptors with its head. What is too many is closed. */
+/* As recv(); a local client may pass descriptors with its head. Surplus ones are closed. */
 static ssize_t receive_with_fds(struct http_conn *c, void *data, size_t size)
 {
     struct http_request *r = &c->state->request;
@@ -255,7 +256,7 @@ static bool run_head(struct http_conn *c)
     return c->readable && receive_head(c);
 }
 
-/* The client is too slow: the handler is told first, then the client, if no answer has begun. */
+/* The client is too slow. First the handler's request ends; then, if no answer has begun, the client gets 408. */
 static bool run_timeout(struct http_conn *c)
 {
     struct http_request_state *q = c->state;
@@ -308,7 +309,7 @@ static bool run_active(struct http_conn *c)
     return false;
 }
 
-/* Reads to nowhere. 1: at the end of input, 0: must wait. */
+/* Reads and discards. 1: at the end of input, 0: would block. */
 static int read_away(struct http_conn *c)
 {
     char scratch[SCRATCH_BYTES];
@@ -362,7 +363,7 @@ static void set_wait(struct http_conn *c, enum conn_wait wait)
         return;
     c->wait = wait;
     switch (wait) {
-    case WAIT_NOTHING: return;      /* the timer may fire; nobody listens */
+    case WAIT_NOTHING: return;      /* the timer may fire without effect */
     case WAIT_IDLE:    ms = config->idle_ms; break;
     case WAIT_HEAD:    ms = config->head_ms; break;
     case WAIT_BODY:    ms = config->body_ms; c->state->window_bytes = 0; break;
@@ -397,7 +398,7 @@ static void conn_arm(struct http_conn *c, uint32_t fired)
             set_wait(c, WAIT_SEND);
         else
             set_wait(c, q->wants_body && !q->request.no_body_deadline && !q->raw ? WAIT_BODY : WAIT_NOTHING);
-        /* Raw, and the handler does not read at present: it will find out when it does. Or it has read all. */
+        /* Raw and not reading now, in which case its next read finds out; or everything was read. */
         if (c->at_end || c->half_closed)
             needed &= ~(uint32_t)(EPOLLRDHUP | EPOLLIN);
         break;
@@ -420,7 +421,7 @@ static void conn_run(struct http_conn *c, uint32_t fired)
         c->state->turn_bytes = 0;
     while (again) {
         if (!c->state && (c->phase == CONN_ACTIVE || c->phase == CONN_DISCARD))
-            c->phase = CONN_DEAD;       /* never so; said for readers and for the analyzer */
+            c->phase = CONN_DEAD;       /* unreachable; for readers and for the analyzer */
         switch (c->phase) {
         case CONN_IDLE:
         case CONN_HEAD:    again = run_head(c); break;

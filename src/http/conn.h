@@ -1,4 +1,4 @@
-/* What server.c, conn.c, body.c and reply.c share; nobody else includes this. */
+/* Shared by server.c, conn.c, body.c and reply.c only. */
 #ifndef CARREL_HTTP_CONN_H
 #define CARREL_HTTP_CONN_H
 
@@ -11,7 +11,7 @@
 #define DISCARD_MAX_BYTES 65536     /* of an unread body, to keep the connection */
 #define LINGER_MS         1000
 #define SPARE_REQUESTS    64
-#define REFUSED_MAX       64        /* connections beyond the bound that may be told so at the same time */
+#define REFUSED_MAX       64        /* connections beyond the bound that may get their 503 at the same time */
 
 enum conn_phase { CONN_IDLE, CONN_HEAD, CONN_ACTIVE, CONN_DISCARD, CONN_LINGER, CONN_DEAD };
 enum conn_wait { WAIT_NOTHING, WAIT_IDLE, WAIT_HEAD, WAIT_BODY, WAIT_SEND, WAIT_LINGER };
@@ -21,13 +21,13 @@ struct http_header {
     const char *name, *value;
 };
 
-/* What an idle connection does without: it is taken from the server's spares when the first byte comes. */
+/* State that an idle connection does not need: taken from the server's spares when the first byte comes. */
 struct http_request_state {
     struct http_request request;
     /* input: in[in_at, in_end) is received and not yet used; the head stays in place below it */
     char *in;
     size_t in_at, in_end, in_size;
-    char *head_in;                      /* where the head is if in is another buffer by now; else NULL */
+    char *head_in;                      /* where the head is if `in` is another buffer by now; else NULL */
     /* output: out[out_at, out_end) is not yet sent */
     char *out;
     size_t out_at, out_end, out_size;
@@ -38,8 +38,8 @@ struct http_request_state {
     int status;
     bool body_done, body_bad, wants_body, sent_continue;
     bool started, finished, swallow, reply_chunked, wants_writable, raw, close_after;
-    bool ended, told;                   /* the handler may not act any more; on_end() and the log were told
-                                         * (only an answer of the server's own comes between the two) */
+    bool ended, told;                   /* ended: the handler may not act any more; told: on_end() and the log were
+                                         * called (only the server's own answer comes between the two) */
     bool progressed;                    /* bytes were sent since the deadline was set */
     uint64_t body_bytes, sent_bytes, start_us;
     uint64_t window_bytes;              /* body bytes since the deadline was set */
@@ -72,13 +72,13 @@ struct http_conn {
     struct http_request_state *state;   /* NULL while idle */
     struct http_conn *next, *back;
     struct http_peer peer;
-    struct share source, caller;        /* it counts one there: where it comes from, who asked last */
+    struct share source, caller;        /* counts one connection in each: of its address, of its last caller */
     enum conn_phase phase;
     enum conn_wait wait;
-    bool readable;      /* a read may give something */
+    bool readable;      /* a read may return something */
     bool running, gone, timed_out, aborted, is_refusal, is_inlet;
-    bool at_end;        /* raw: the client has closed, the handler has not read so far yet */
-    bool half_closed;   /* raw: the handler has read so far, and goes on answering (may_half_close) */
+    bool at_end;        /* raw: the client has closed, the handler has not read to the end yet */
+    bool half_closed;   /* raw: the handler has read to the end and still answers (may_half_close) */
 };
 
 struct http_server {
@@ -93,7 +93,7 @@ struct http_server {
     struct loop_timer drain_timer, accept_timer;
     struct loop_task drained_task;
     bool draining;
-    int reserve;                        /* an fd to give up when there are no more */
+    int reserve;                        /* an fd to give up when the process has no more */
     uint64_t id_base, id_next;
     int64_t date_second;
     char date[32];                      /* "Sun, 06 Nov 1994 08:49:37 GMT" */
@@ -114,7 +114,7 @@ void server_state_give(struct http_server *s, struct http_request_state *q);
 void server_conn_free(struct http_conn *c);
 const char *server_date(struct http_server *s);
 
-/* body.c: http_body_read() without asking whether the handler may. */
+/* body.c: http_body_read() without the check whether the handler may read. */
 ssize_t body_pull(struct http_request_state *q, void *data, size_t size);
 
 /* reply.c: sends what it can. 0 when nothing is left, -EAGAIN or -EPIPE. */

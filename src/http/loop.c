@@ -189,7 +189,7 @@ static void run_timers(struct loop *l)
     while (l->timers && l->timers->key_ms <= now) {
         struct loop_timer *t = l->timers;
         heap_remove(l, t);
-        if (t->deadline_ms > t->key_ms)     /* it was moved; also when due by now, or it would overtake others */
+        if (t->deadline_ms > t->key_ms)     /* it was moved; also if it is due, or it would overtake others */
             heap_insert(l, t);
         else
             t->on_expire(t);
@@ -230,7 +230,7 @@ void loop_task_cancel(struct loop *l, struct loop_task *t)
     t->next->back = t->back;
 }
 
-/* Only what is pending now: a task that adds itself again must not starve the fds. */
+/* Runs only the tasks that are pending now: a task that adds itself again must not starve the fds. */
 static void run_tasks(struct loop *l)
 {
     struct loop_task now;

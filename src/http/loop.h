@@ -14,10 +14,10 @@
 
 struct loop;
 
-/* A watched fd: socket, pipe, pidfd (EPOLLIN when the process has ended), signalfd, eventfd. Zeroed = not watching. */
+/* A watched fd: socket, pipe, pidfd (EPOLLIN when the process has exited), signalfd, eventfd. Zeroed = not watching. */
 struct loop_fd {
     int fd;
-    uint32_t events;    /* what is armed; EPOLLERR and EPOLLHUP always are */
+    uint32_t events;    /* armed events; EPOLLERR and EPOLLHUP always are */
     bool watching;
     void (*on_event)(struct loop_fd *w, uint32_t events);
 };
@@ -31,7 +31,7 @@ struct loop_timer {
     struct loop_timer *child, *next, *back;
 };
 
-/* A call that is made once, soon, from the loop itself and not from under the caller. Zeroed = not pending. */
+/* One deferred call, made from the loop and not from the caller's stack. Zeroed = not pending. */
 struct loop_task {
     void (*on_run)(struct loop_task *t);
     bool pending;
@@ -62,7 +62,7 @@ void loop_fd_remove(struct loop *l, struct loop_fd *w);
 void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t delay_ms);
 void loop_timer_cancel(struct loop *l, struct loop_timer *t);
 
-/* A task that is already pending stays where it is. */
+/* A pending task keeps its place. */
 void loop_task_add(struct loop *l, struct loop_task *t);
 void loop_task_cancel(struct loop *l, struct loop_task *t);
 

@@ -1,6 +1,6 @@
 /* A head is taken line by line: memchr finds the LF, the line before it is checked byte by byte against a table and
- * recorded as offsets, so that the caller's buffer may move while bytes still arrive. What concerns the head as a whole
- * (Host, framing, the target's form) is judged when the empty line has come. Chunked bodies are in chunked.c.
+ * recorded as offsets, so that the caller's buffer may move while bytes still arrive. Rules about the head as a whole
+ * (Host, framing, the target's form) are checked at the empty line. Chunked bodies are in chunked.c.
  *
  * Strictness is the point: each rule here closes a known way to make two programs see different messages in the same
  * bytes (request smuggling) or different files in the same path. */
@@ -106,8 +106,8 @@ static int take_host(struct http_head *h, struct http_text v)
     return 0;
 }
 
-/* raw is the value with the space around it. A tab next to what frames the body is legal, but other programs are known
- * to overlook such a field. */
+/* raw is the value with the space around it. A tab beside a value that frames the body is legal, but some programs
+ * overlook such a field. */
 static int take_special_field(struct http_head *h, struct http_text n, struct http_text raw, struct http_text v)
 {
     bool has_tab = memchr(raw.data, '\t', raw.size) != NULL;
@@ -268,7 +268,7 @@ static int split_target(struct http_head *h)
     return f == HTTP_OK ? 0 : refuse(h, f);
 }
 
-/* The buffer will not move any more: offsets become texts. */
+/* The buffer no longer moves: offsets become texts. */
 static int judge(struct http_head *h)
 {
     struct http_text value = { h->base + h->first.value, h->first.value_size };
@@ -280,7 +280,7 @@ static int judge(struct http_head *h)
         h->target = value;
     if (h->n_codings && h->n_lengths)
         return refuse(h, HTTP_LENGTH_AND_CODING);
-    if (h->n_codings && h->minor == 0)      /* an HTTP/1.0 sender does not know chunks; somebody is lying */
+    if (h->n_codings && h->minor == 0)      /* HTTP/1.0 has no chunks: the sender is lying or confused */
         return refuse(h, HTTP_OTHER_CODING);
     if (h->is_response)
         return 0;
@@ -331,7 +331,7 @@ ssize_t http_head_parse(struct http_head *h, const char *data, size_t size)
             r = judge(h);
             return r < 0 ? r : (ssize_t)stop + 1;
         }
-        if (length == 0 && line > 0)        /* one empty line before a request is forgiven, not two */
+        if (length == 0 && line > 0)        /* one empty line before a request is tolerated, not two */
             return refuse(h, h->is_response ? HTTP_BAD_STATUS : HTTP_BAD_METHOD);
         if (length > 0)
             r = take_line(h, data + line, length);

@@ -1,5 +1,5 @@
 /* Strict HTTP/1.1 message heads and chunked bodies. Pure: no I/O, no allocation; works on the caller's buffer, as bytes
- * arrive. What two programs could read differently is refused, never repaired. */
+ * arrive. Refuses, and never repairs, anything that two programs could read differently. */
 #ifndef CARREL_HTTP_PARSE_H
 #define CARREL_HTTP_PARSE_H
 
@@ -18,14 +18,14 @@
 #define HTTP_CHUNK_EXT_SUM_MAX 4096     /* of one body */
 #define HTTP_TRAILER_MAX_BYTES 8192
 
-/* Bytes that somebody else owns; not NUL-terminated. */
+/* Borrowed bytes; not NUL-terminated. */
 struct http_text {
     const char *data;
     size_t size;
 };
 #define HTTP_TEXT_FORMAT(t) (int)(t).size, (t).data     /* for "%.*s" */
 
-/* Why a message is refused. Names and statuses are in fault.c, in the same order. */
+/* Why a message is refused. fault.c has names and statuses in the same order. */
 enum http_fault {
     HTTP_OK,
     HTTP_BARE_LF, HTTP_BARE_CR, HTTP_BAD_METHOD, HTTP_BAD_TARGET, HTTP_BAD_ESCAPE, HTTP_DOT_SEGMENT, HTTP_LONG_TARGET,
@@ -37,7 +37,7 @@ enum http_fault {
     HTTP_FAULTS
 };
 
-int         http_fault_status(enum http_fault f);   /* what a server answers: 400, 414, 431, 501, 505 … */
+int         http_fault_status(enum http_fault f);   /* the status to answer with: 400, 414, 431, 501, 505 … */
 const char *http_fault_text(enum http_fault f);     /* for a person */
 const char *http_status_text(int status);           /* "Not Found" */
 
@@ -60,10 +60,11 @@ struct http_head {
     uint8_t minor;                  /* HTTP/1.minor */
     bool    chunked, keep_alive, wants_continue, wants_upgrade;     /* the last: Connection names "upgrade" */
     uint16_t n_fields;
-    /* Progress: */
+    /* Progress. */
     bool     is_response, has_first_line;
     uint8_t  n_hosts, n_lengths, n_codings;
-    uint32_t start, at, scanned;    /* first byte of the first line; of the present line; already searched for LF */
+    uint32_t start, at, scanned;    /* first byte of the first line; of the present line; end of the part already
+                                     * searched for LF */
     struct http_field first;        /* method and target, or nothing and reason */
     uint16_t host_at, host_size;
     enum http_fault fault;
@@ -78,7 +79,7 @@ ssize_t http_head_parse(struct http_head *h, const char *data, size_t size) MUST
 
 void http_head_field(const struct http_head *h, unsigned i, struct http_text *ret_name, struct http_text *ret_value);
 
-/* The first field of this name; data is NULL if there is none. */
+/* The first field with this name; data is NULL if there is none. */
 struct http_text http_head_get(const struct http_head *h, const char *name);
 
 /* How a response's body ends, given the request's method was HEAD or not. */

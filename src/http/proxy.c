@@ -1,10 +1,10 @@
 /* CONNECTING ─ fd → HEAD ─ answer's head → BODY ─ its end → OVER
- *                            └─ 101 → TUNNEL ──────────────┘
+ *                             └─ 101 → TUNNEL ──────────────┘
  *
- * run() moves what can be moved: up (head, then the client's body) and down (the answer). Both directions read to the
- * stack and send at once; what the other side does not take is kept, and nothing more is read in that direction until
- * it is gone. So a fast server behind a slow client is held back by TCP, and the other way round. One upstream
- * connection serves one request. proxy_head.c makes the two heads. */
+ * run() moves bytes up (head, then the client's body) and down (the answer). Both directions read to the stack and send
+ * at once; bytes that the other side does not take are kept, and that direction reads nothing more until they are sent.
+ * So TCP slows a fast server behind a slow client, and the other way round. One upstream connection serves one request.
+ * proxy_head.c makes the two heads. */
 #include "http/proxy.h"
 
 #include <errno.h>
@@ -38,7 +38,7 @@ static void fail(struct http_proxy *p, int status, const char *text)
 
 /* ---- up: head and body of the request ---- */
 
-/* Sends, keeping what is not taken. 0, or -errno of a broken connection. */
+/* Sends, and keeps the unsent rest. 0, or -errno of a broken connection. */
 static int send_up(struct http_proxy *p, const char *data, size_t size)
 {
     ssize_t n = send(p->fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -149,7 +149,7 @@ static int grow_in(struct http_proxy *p)
 static void take_head(struct http_proxy *p, size_t head_size)
 {
     int status = p->head.status;
-    if (status < 200 && status != 101) {        /* 100, 103: ours to swallow */
+    if (status < 200 && status != 101) {        /* 100, 103: not passed on */
         memmove(p->in, p->in + head_size, p->in_end - head_size);
         p->in_end -= head_size;
         http_head_init(&p->head, true);
@@ -217,13 +217,13 @@ static void finish_down(struct http_proxy *p)
     http_reply_finish(p->request);
 }
 
-/* Hands on n bytes of the answer, as far as they belong to it. */
+/* Passes on n bytes of the answer, as far as they belong to it. */
 static void hand_down(struct http_proxy *p, char *data, size_t n)
 {
     bool at_end = false;
     if (p->kind == HTTP_BODY_LENGTH) {
         if ((uint64_t)n > (uint64_t)p->left)
-            n = (size_t)p->left;        /* what follows is nothing we asked for */
+            n = (size_t)p->left;        /* the rest answers nothing that we sent */
         p->left -= (int64_t)n;
         at_end = p->left == 0;
     } else if (p->kind == HTTP_BODY_CHUNKED) {

@@ -1,14 +1,14 @@
-/* Cookies of a server that has a path of the origin, not all of it. A browser would give a cookie with Path=/ to
- * everything at the origin, and one with a Domain to its other hosts; so the path is put below the server's own and the
- * domain is taken out. The text is cut as browsers cut it (RFC 6265, 5.2): at every semicolon, quotes mean nothing, of
- * two attributes with one name the last counts. */
+/* Cookies of a server that has only one path of the origin. A browser would send a cookie with Path=/ to every server
+ * at the origin, and a cookie with a Domain to other hosts of it. So the path is moved below the server's own and the
+ * domain is removed. The text is cut as browsers cut it (RFC 6265, 5.2): at every semicolon, quotes have no meaning,
+ * and the last of several attributes with one name counts. */
 #include <errno.h>
 #include <string.h>
 #include <strings.h>
 
 #include "http/proxy_private.h"
 
-#define PATH_MOST 1024      /* a longer attribute is overlooked by browsers, which then choose a path themselves */
+#define PATH_MOST 1024      /* browsers ignore a longer attribute and choose a path themselves */
 
 /* Cuts the text before the next semicolon off the front of rest; at its end data is NULL. */
 static struct http_text cut(struct http_text *rest)
@@ -45,14 +45,14 @@ static char *add(char *to, const char *data, size_t size)
     return to + size;
 }
 
-/* Where the cookie shall hold, as browsers see it; the server says: at path. */
+/* The path to which browsers will confine the cookie; the server asked for path. */
 static char *add_path(char *to, struct http_text path, const char *top, const char *alias, bool at_top)
 {
     bool is_known = is_below(path, top) || (alias && is_below(path, alias));
     struct http_text above = { top, is_known ? 0 : strlen(top) };
 
     if (!path.size || path.data[0] != '/') {
-        if (!at_top)        /* the folder of what was asked for, which is below */
+        if (!at_top)        /* browsers use the folder of the request, which is below top */
             return to;
         path.size = 0;
     }
@@ -71,7 +71,7 @@ int proxy_cookie_confine(struct arena *a, struct http_text cookie, const char *t
     static const char whole[] = "__Host-";
     struct http_text path = { "", 0 }, value, first = cut(&cookie);
 
-    /* Browsers take such a name with Path=/ only. */
+    /* Browsers accept such a name with Path=/ only. */
     struct http_text start = http_text_trim(first);
     *ret = NULL;
     if (start.size >= sizeof whole - 1 && strncasecmp(start.data, whole, sizeof whole - 1) == 0)

@@ -1,5 +1,5 @@
-/* The two heads a proxy makes. Fields that concern one hop only are not handed on: the fixed ones, and those that
- * Connection names. What a client says about forwarding is not believed; it is replaced by what we know. */
+/* The two heads that a proxy makes. Hop-by-hop fields are dropped: the fixed ones, and those that Connection names. The
+ * client's claims about forwarding are replaced by what we know. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>

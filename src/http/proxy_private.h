@@ -1,4 +1,4 @@
-/* What proxy.c and proxy_head.c share; nobody else includes this. */
+/* Shared by proxy.c and proxy_head.c only. */
 #ifndef CARREL_HTTP_PROXY_PRIVATE_H
 #define CARREL_HTTP_PROXY_PRIVATE_H
 
@@ -34,8 +34,8 @@ int proxy_head_up(struct http_proxy *p) MUST_CHECK;
 /* Starts the client's answer from p->head. */
 int proxy_head_down(struct http_proxy *p) MUST_CHECK;
 
-/* What is handed on of a Set-Cookie, so that it holds at top and below only. alias: another path of the same server,
- * or NULL; at_top: the client asked for top itself. *ret is in the arena, or NULL: nothing. 0, -ENOMEM. */
+/* Confines a Set-Cookie to top and the paths below it. alias: another path of the same server, or NULL; at_top: the
+ * client requested top itself. *ret is in the arena, or NULL: drop the field. 0, -ENOMEM. */
 int proxy_cookie_confine(struct arena *a, struct http_text cookie, const char *top, const char *alias, bool at_top,
                          const char **ret) MUST_CHECK;
 

@@ -1,6 +1,6 @@
-/* Answers. Small pieces are gathered in the output buffer and sent when the handler returns to the loop; a large
- * piece is sent straight from the handler's memory, and only what the kernel does not take is copied. The buffer
- * holds at most the high-water mark and one piece more; a handler that goes on writing gets -EAGAIN. */
+/* Answers. Small pieces are gathered in the output buffer and sent when the handler returns to the loop; a large piece
+ * is sent straight from the handler's memory, and only the part that the kernel does not take is copied. The buffer
+ * holds at most the high-water mark and one piece more; beyond it the handler gets -EAGAIN. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +12,8 @@
 
 #define DIRECT_BYTES    16384       /* from here on, sending beats copying */
 #define PIECES_MAX      16
-#define EXACT_BYTES     (1 << 20)   /* a larger buffer is as large as it must be */
-#define KEPT_BYTES      65536       /* a larger one is not kept for what may come */
+#define EXACT_BYTES     (1 << 20)   /* a larger buffer gets exactly the needed size */
+#define KEPT_BYTES      65536       /* a larger one is freed once it is empty */
 
 /* ---- the output buffer ---- */
 
@@ -30,7 +30,8 @@ static int out_reserve(struct http_request_state *q, size_t size)
             room *= 2;
         if (room - pending < size)
             room = pending + size + DIRECT_BYTES;
-        /* Who may not have so much is cut, as if there were none: part of the answer may be out. */
+        /* Over the caller's budget the connection is cut, as if memory were short: part of the answer may be sent
+         * already. */
         bool may = share_move_bytes(&q->request.share, q->out_size, room);
         char *grown = may ? malloc(room) : NULL;
         if (!grown) {
@@ -227,7 +228,7 @@ size_t http_reply_pending(const struct http_request *r)
     return r->state->out_end - r->state->out_at;
 }
 
-/* Sends the pieces after what is pending already; keeps a copy of what the kernel does not take. */
+/* Sends the pieces after the pending bytes; copies what the kernel does not take. */
 static int put_pieces(struct http_request_state *q, const struct iovec *v, int n, size_t size)
 {
     size_t skip = 0;

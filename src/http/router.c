@@ -1,6 +1,6 @@
-/* Patterns become a tree of segments. A node has literal children, at most one parameter child and at most one
- * "rest"; the handlers of a node are the routes that end there, by method. Looking up tries literal, parameter, rest
- * in this order and goes back if a branch has no end; depth is bounded by the longest pattern, so is the work. */
+/* Patterns become a tree of segments. A node has literal children, at most one parameter child and at most one "rest";
+ * the handlers of a node are the routes that end there, by method. A lookup tries literal, parameter, rest in this
+ * order and backtracks if a branch has no end; the longest pattern bounds depth and work. */
 #include "http/router.h"
 
 #include <errno.h>
@@ -136,8 +136,8 @@ void http_router_free(struct http_router *t)
 
 /* ---- finding ---- */
 
-/* path is what follows a slash; more says that there was one. An escaped literal ("/v%31") does not match: a route has
- * one spelling. */
+/* path is the part after a slash; more: there was a slash. An escaped literal ("/v%31") does not match: a route has one
+ * spelling. */
 static const struct node *node_find(const struct node *at, struct http_text path, bool more)
 {
     if (!more)

@@ -1,6 +1,6 @@
 /* From method and path to a handler. Patterns: "/v1/boxes/{id}/exec"; "{name}" takes one whole segment, a last
- * "{name...}" takes the rest, also nothing. A literal segment wins over a parameter, a parameter over the rest. HEAD
- * finds GET. */
+ * "{name...}" takes the rest, which may be empty. A literal segment wins over a parameter, a parameter over the rest.
+ * HEAD finds GET. */
 #ifndef CARREL_HTTP_ROUTER_H
 #define CARREL_HTTP_ROUTER_H
 
@@ -20,7 +20,8 @@ struct http_match {
     unsigned n;
     const char *name[HTTP_PARAMETERS_MAX];
     struct http_text value[HTTP_PARAMETERS_MAX];    /* unescaped (also slashes), NUL-terminated, in the arena */
-    struct http_text raw_rest;                      /* what "{name...}" took, still escaped; points into the path */
+    struct http_text raw_rest;                      /* the part that "{name...}" took, still escaped; points into the
+                                                     * path */
     const char *allow;                              /* with 405: "GET, HEAD, POST" */
 };
 

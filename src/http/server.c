@@ -1,9 +1,9 @@
-/* Listeners, the table of connections, draining. What happens on one connection is in conn.c.
+/* Listeners, the table of connections, draining. conn.c handles a single connection.
  *
- * An idle connection costs its struct http_conn and an epoll entry; buffers come with the first byte of a request,
- * from a short list of spares. Over max_connections a client is accepted only to be told 503. When the process has no
- * more fds, a reserve fd is given up for a moment to accept and drop one client: otherwise the listener would stay
- * readable and the loop would spin. */
+ * An idle connection costs its struct http_conn and an epoll entry; buffers come with the first byte of a request, from
+ * a short list of spares. Over max_connections a client is accepted only to get a 503. When the process has no more
+ * fds, it gives up a reserve fd for a moment to accept and drop one client: otherwise the listener would stay readable
+ * and the loop would spin. */
 #include "http/server.h"
 
 #include <errno.h>
@@ -153,7 +153,7 @@ static bool is_loopback(const struct http_conn *c)
            (IN6_IS_ADDR_V4MAPPED(&c->peer.address.sin6_addr) && a[12] == 127);
 }
 
-/* A user of this machine, an IPv4 address, or an IPv6 network as a site gets it: who has one has all its addresses. */
+/* A user of this machine, an IPv4 address, or an IPv6 /64, because a site owns all addresses of its network. */
 static bool count_source(struct http_conn *c)
 {
     const unsigned char *a = c->peer.address.sin6_addr.s6_addr;
@@ -199,7 +199,7 @@ static int conn_new(struct http_listener *l, int fd, const struct sockaddr_in6 *
     struct ucred who = { .pid = 0, .uid = (uid_t)-1, .gid = (gid_t)-1 };
     socklen_t size = sizeof who;
     int r = l->family == AF_UNIX && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) < 0 ? -errno : 0;
-    /* Some places are for root and for whom the server runs as: others may have taken all that they can have. */
+    /* Some places are reserved for root and the server's own user, because others may have taken all the rest. */
     unsigned spare = r < 0 || (who.uid != 0 && who.uid != geteuid()) ? s->config.max_connections / 100 : 0;
     bool full = s->n_conns >= s->config.max_connections - spare ||
                 (l->is_inlet && s->n_from_inlets >= s->config.max_connections / 2);
@@ -251,7 +251,7 @@ static void listeners_watch(struct http_server *s, uint32_t events)
 {
     for (struct http_listener *l = s->listeners; l; l = l->next)
         if (loop_fd_set(s->loop, &l->watch, events) < 0)
-            continue;       /* cannot fail for a watched fd; if it did, the next accept would find out */
+            continue;       /* cannot fail for a watched fd; if it did, the next accept would notice */
 }
 
 static void on_accept_pause_over(struct loop_timer *t)
@@ -260,7 +260,7 @@ static void on_accept_pause_over(struct loop_timer *t)
     listeners_watch(s, EPOLLIN);
 }
 
-/* Out of fds or memory: drop one client with the reserve fd, or look away for a moment. */
+/* Out of fds or memory: drops one client with the reserve fd, or stops watching for a moment. */
 static void accept_in_need(struct http_server *s, int listener)
 {
     s->reserve = fd_close(s->reserve);
@@ -438,7 +438,7 @@ int http_server_new(struct loop *l, const struct http_server_config *config, str
     s->drained_task.on_run = drained;
     s->date_second = -1;
     if (getrandom(&s->id_base, sizeof s->id_base, 0) != (ssize_t)sizeof s->id_base)
-        s->id_base = (uint64_t)getpid() << 32;      /* ids need to differ, not to be secret */
+        s->id_base = (uint64_t)getpid() << 32;      /* ids must differ, they need not be secret */
     s->reserve = open("/dev/null", O_RDONLY | O_CLOEXEC);
     *ret = s;
     return 0;
@@ -466,7 +466,7 @@ void http_server_free(struct http_server *s)
     s->draining = false;
     for (struct http_conn *c = s->conns.next, *next; c != &s->conns; c = next) {
         next = c->next;
-        c->running = true;      /* what on_end() still calls must not start anything */
+        c->running = true;      /* callbacks of on_end() must not start anything */
         conn_close(c, HTTP_END_ABORTED);
         server_conn_free(c);
     }

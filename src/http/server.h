@@ -1,9 +1,9 @@
 /* The HTTP/1.1 server: listeners, connections, requests. One loop, no threads, constant memory per connection.
  *
- * A request lives from on_request() until its on_end(), which is called exactly once, also when the client vanishes
- * in the middle. Callbacks come from the loop, never from inside one of the functions below. The handler pulls the
- * body with http_body_read() and pushes the answer with http_reply_*(); both say -EAGAIN when the other side must
- * catch up first, and then on_body() or on_writable() tells when to go on. What the handler does not read is not
+ * A request lives from on_request() until its on_end(), which is called exactly once, also if the client vanishes.
+ * Callbacks come from the loop, never from inside one of the functions below. The handler pulls the body with
+ * http_body_read() and pushes the answer with http_reply_*(); both return -EAGAIN when the other side must catch up,
+ * and on_body() or on_writable() follows when the handler can continue. A body that the handler does not read is not
  * received. */
 #ifndef CARREL_HTTP_SERVER_H
 #define CARREL_HTTP_SERVER_H
@@ -22,20 +22,21 @@ struct http_conn;
 struct http_request;
 
 enum http_end {
-    HTTP_END_DONE,      /* the answer was handed to the kernel as a whole */
+    HTTP_END_DONE,      /* the kernel has taken the whole answer */
     HTTP_END_GONE,      /* the client closed, half-closed or reset the connection */
     HTTP_END_TIMEOUT,   /* the client did not send or receive fast enough */
-    HTTP_END_ABORTED,   /* by http_request_abort(), a short answer, or the server's end */
+    HTTP_END_ABORTED,   /* by http_request_abort(), by an answer that was too short, or because the server ends */
 };
 
 struct http_peer {
     int family;                     /* AF_UNIX, AF_INET, AF_INET6 */
     unsigned tag;                   /* of the listener */
-    struct ucred credentials;       /* AF_UNIX: who connected; else pid 0 and ids of nobody (-1) */
-    struct sockaddr_in6 address;    /* else; a sockaddr_in if family is AF_INET */
+    struct ucred credentials;       /* AF_UNIX: of the peer; else pid 0, uid and gid -1 */
+    struct sockaddr_in6 address;    /* otherwise; a sockaddr_in if family is AF_INET */
 };
 
-/* For the access log; texts live during the call only. Requests that were refused unread have an empty method. */
+/* For the access log; texts live during the call only. Requests that were refused before they were read have an empty
+ * method. */
 struct http_access {
     const char *id;
     const struct http_peer *peer;
@@ -53,7 +54,7 @@ struct http_server_config {
     /* 0 means the default. */
     unsigned max_connections;       /* 10,000; more get 503 */
     unsigned max_from_one;          /* half of them: from one uid or address; more get 429. See http_request_claim() */
-    unsigned max_from_inlet;        /* 1,024: over one inlet; all of them together have half of all places */
+    unsigned max_from_inlet;        /* 1,024: over one inlet; all inlets together have half of all places */
     uint32_t idle_ms;               /* 75,000: between requests, and before the first byte */
     uint32_t head_ms;               /* 10,000: for a whole head from its first byte; then 408 */
     uint32_t body_ms;               /* 30,000: body_min_bytes must come in this time while the handler waits */
@@ -78,41 +79,41 @@ struct http_request {
 
     /* For the handler to set. */
     void *owner;
-    void (*on_body)(struct http_request *r);        /* http_body_read() has something to say again */
+    void (*on_body)(struct http_request *r);        /* http_body_read() can continue */
     void (*on_writable)(struct http_request *r);    /* below the low-water mark again */
     void (*on_end)(struct http_request *r, enum http_end how);      /* r is invalid afterwards */
     uint64_t body_max_bytes;        /* http_body_read() gives -EFBIG beyond; UINT64_MAX at first */
     bool no_body_deadline;          /* the body may take its time: a terminal's keystrokes, for example */
-    bool may_half_close;            /* after an upgrade: a client that has sent its last byte still reads */
-    struct share share;             /* of the caller's budget of memory: what is received and not sent yet is charged
-                                     * here; the handler may charge more, and need not give it back at the end */
+    bool may_half_close;            /* after an upgrade: a client that has sent its last byte may still read */
+    struct share share;             /* in the caller's memory budget: charged for received and unsent bytes; the handler
+                                     * may charge more, and need not give it back at the end */
 
     struct http_conn *conn;
     struct http_request_state *state;
 };
 
-/* SIGPIPE must be ignored, else -EINVAL: splicing to and from commands has no flag against it. */
+/* SIGPIPE must be ignored, else -EINVAL: splice() between connections and commands has no flag against it. */
 int  http_server_new(struct loop *l, const struct http_server_config *config, struct http_server **ret) MUST_CHECK;
 
-/* Serves a listening stream socket, TCP or unix, whose fd the server owns from now on, also on failure. */
+/* Serves a listening stream socket, TCP or unix. The server owns fd from now on, also on failure. */
 int  http_server_listen(struct http_server *s, int fd, unsigned tag) MUST_CHECK;
 
-/* The same for a listener in a box: its connections are counted by themselves, whatever their address. */
+/* For a listener in a box: its connections are counted per inlet, not by address. */
 int  http_server_listen_inlet(struct http_server *s, int fd, unsigned tag) MUST_CHECK;
 /* Closes the listener of this tag, and cuts its connections. */
 void http_server_unlisten(struct http_server *s, unsigned tag);
 
-/* Stops accepting, closes idle connections, lets running requests end; those that have not after grace_ms are cut.
- * on_drained() comes when no connection is left. */
+/* Stops accepting, closes idle connections, and lets running requests end; cuts the rest after grace_ms. on_drained()
+ * comes when no connection is left. */
 void http_server_drain(struct http_server *s, uint64_t grace_ms);
 
-/* Ends whatever still runs (on_end() is called), then frees. Not from inside a callback. */
+/* Ends all requests (on_end() is called), then frees. Not from inside a callback. */
 void http_server_free(struct http_server *s);
 
 unsigned http_server_connections(const struct http_server *s);
 
-/* It is known who asks: the request is charged to this owner in all, and the connection counts as its own. False: it
- * has max_from_one connections already (or there is no memory); the connection is closed after the answer. */
+/* The caller is identified: charges the request to this owner and counts the connection as the owner's. False: the
+ * owner has max_from_one connections already (or memory is short); the connection is closed after the answer. */
 bool http_request_claim(struct http_request *r, struct budgets *all, const char *owner) MUST_CHECK;
 
 /* ---- the request's body ---- */
@@ -123,11 +124,12 @@ bool http_request_claim(struct http_request *r, struct budgets *all, const char 
  * not be 0. */
 ssize_t http_body_read(struct http_request *r, void *data, size_t size) MUST_CHECK;
 
-/* What became of a body that was collected. */
+/* The outcome of http_body_collect(). */
 struct http_collected {
-    int status;             /* 0: it is all there; else what to answer: 400, 413, 429 (the caller's budget) or 503 */
-    const char *why;        /* and why, for people */
-    const char *data;       /* NUL-terminated; the request's until http_body_drop() */
+    int status;             /* 0: complete; else the status to answer with: 400, 413, 429 (the caller's budget) or
+                             * 503 */
+    const char *why;        /* the reason, for people */
+    const char *data;       /* NUL-terminated; owned by the request until http_body_drop() */
     size_t size;
 };
 typedef void http_collect_handler(struct http_request *r, const struct http_collected *b, void *arg);
@@ -136,41 +138,42 @@ typedef void http_collect_handler(struct http_request *r, const struct http_coll
  * Uses on_body. */
 void http_body_collect(struct http_request *r, size_t max_bytes, http_collect_handler *on_collected, void *arg);
 
-/* The collected body is not needed any more; else it goes with the request. */
+/* Frees the collected body early; otherwise it is freed with the request. */
 void http_body_drop(struct http_request *r);
 
 /* ---- the answer ---- */
 
-#define HTTP_CHUNKED (-1)       /* a size that is not known yet */
+#define HTTP_CHUNKED (-1)       /* a size that is not yet known */
 
 /* Adds a field; before the answer starts. -EINVAL if name or value could break the head, -EALREADY, -ENOMEM.
  * Date, Content-Length, Transfer-Encoding, Connection and X-Request-Id are the server's own. */
 int  http_reply_header(struct http_request *r, const char *name, const char *value);
 
-/* Sends the head. size is what will be written, or HTTP_CHUNKED. Bodies of HEAD, 204 and 304 are swallowed. */
+/* Sends the head. size is the number of bytes that will be written, or HTTP_CHUNKED. Bodies of HEAD, 204 and 304 are
+ * dropped. */
 int  http_reply_start(struct http_request *r, int status, int64_t size);
 
-/* Takes all or nothing. 0, -EAGAIN above the high-water mark, -EPIPE if the client is gone, -EMSGSIZE beyond the size
- * told. */
+/* Takes all or nothing. 0, -EAGAIN above the high-water mark, -EPIPE if the client is gone, -EMSGSIZE beyond the
+ * announced size. */
 int  http_reply_write(struct http_request *r, const void *data, size_t size) MUST_CHECK;
 int  http_reply_writev(struct http_request *r, const struct iovec *v, int n) MUST_CHECK;
 
-/* How much may be written before -EAGAIN; 0 also when the client is gone. Asking arms on_writable() when it is 0. */
+/* How much may be written before -EAGAIN; 0 also when the client is gone. A call that returns 0 arms on_writable(). */
 size_t http_reply_room(struct http_request *r);
 
-/* How much was written that the kernel has not taken yet; less means that the client has read. */
+/* Written bytes that the kernel has not taken yet; a smaller number means that the client has read. */
 size_t http_reply_pending(const struct http_request *r);
 
-/* The answer is complete. Fewer bytes than told: the connection is cut, so that the client notices. */
+/* The answer is complete. Fewer bytes than announced: the connection is cut, so that the client notices. */
 void http_reply_finish(struct http_request *r);
 
 /* Start, body and finish at once. type may be NULL. */
 int  http_reply(struct http_request *r, int status, const char *type, const void *data, size_t size);
-/* A refusal in the shape that all of them have: {"error":{"code","message","details"}}. */
+/* A refusal in the common shape: {"error":{"code","message","details"}}. */
 int  http_reply_error(struct http_request *r, int status, const char *text) MUST_CHECK;
 int  http_reply_text(struct http_request *r, int status, const char *format, ...) PRINTF_LIKE(3, 4);
 
-/* 101; from now on body and answer are raw bytes in both directions, ended by http_reply_finish(). */
+/* 101; body and answer are then raw bytes in both directions, until http_reply_finish(). */
 int  http_reply_upgrade(struct http_request *r, const char *protocol);
 
 /* Cuts the connection. on_end() comes from the loop. */

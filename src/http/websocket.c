@@ -1,8 +1,8 @@
 /* OPEN ─ we close → CLOSING (drops messages, waits for the client's close) ─┐
  *   └─ the client closes, or errs: our close is sent ───────────────────────┴→ ended (flushed, then on_close)
  *
- * A WebSocket is a request in raw mode: reading, back-pressure and the end come from the server. Bytes are read to the
- * stack; only what a paused WebSocket has not looked at yet is kept, so an idle one has no buffer of its own. */
+ * A WebSocket is a request in raw mode: the server provides reading, back-pressure and the end. Bytes are read to the
+ * stack; only bytes that a paused WebSocket has not parsed yet are kept, so an idle one has no buffer of its own. */
 #include "http/websocket.h"
 
 #include <errno.h>
@@ -26,8 +26,10 @@ struct websocket {
     struct loop_task task;
     enum ws_phase phase;
     bool paused, heard, asked;
-    size_t charged;                 /* of what has come of a message, to the request */
-    uint8_t *kept;                  /* read while paused, not yet looked at */
+    bool owes_close;                /* our close is sent once the queue has room */
+    size_t pending;                 /* unsent bytes when the timer of CLOSING was set */
+    size_t charged;                 /* charged to the request for the unfinished message */
+    uint8_t *kept;                  /* read while paused, not yet parsed */
     size_t kept_at, kept_size;
     const char *protocol;           /* one of config.protocols */
     int close_code;
@@ -70,7 +72,7 @@ int websocket_send(struct websocket *w, bool is_text, const void *data, size_t s
     return websocket_sendv(w, is_text, &v, 1);
 }
 
-/* Code 0: a close without a code. A client that does not read gets no close; it is cut. */
+/* Code 0: a close without a code. -EAGAIN: the queue is full. */
 static int send_close(struct websocket *w, int code, const char *reason)
 {
     char text[WSFRAME_CONTROL_MAX];
@@ -102,6 +104,21 @@ static void end(struct websocket *w)
     http_reply_finish(w->request);
 }
 
+/* A client that reads what is queued gets the close after it, however slowly it reads; one that does not is cut. */
+static void await_client(struct websocket *w)
+{
+    w->pending = http_reply_pending(w->request);
+    loop_timer_set(w->request->loop, &w->timer, CLOSE_MS);
+}
+
+static void send_noted_close(struct websocket *w)
+{
+    int r = send_close(w, w->close_code, w->close_reason);
+    w->owes_close = r == -EAGAIN;
+    if (r < 0 && !w->owes_close)
+        http_request_abort(w->request);
+}
+
 void websocket_close(struct websocket *w, int code, const char *reason)
 {
     if (w->phase != OPEN)
@@ -109,9 +126,8 @@ void websocket_close(struct websocket *w, int code, const char *reason)
     w->phase = CLOSING;
     w->paused = false;
     note_close(w, code, reason, reason ? strlen(reason) : 0);
-    if (send_close(w, code, reason) < 0)
-        http_request_abort(w->request);
-    loop_timer_set(w->request->loop, &w->timer, CLOSE_MS);
+    send_noted_close(w);
+    await_client(w);
     loop_task_add(w->request->loop, &w->task);      /* reads on */
 }
 
@@ -123,7 +139,7 @@ static void on_frame(struct websocket *w, int opcode, const char *data, size_t s
     switch (opcode) {
     case WS_PING:
         if (send_control(w, WS_PONG, data, size) < 0)
-            break;                  /* it does not read what we send, so it cannot miss the pong */
+            break;                  /* it does not read, so it cannot miss the pong */
         break;
     case WS_PONG:
         break;
@@ -147,7 +163,7 @@ static const char *error_text(int code)
          : code == WS_INTERNAL ? "out of memory" : "protocol error";
 }
 
-/* A message in pieces may become large. It has by now, by one step; the next one must not come. */
+/* A message in fragments may become large. This step was already taken; the next one is refused. */
 static int charge(struct websocket *w)
 {
     if (!share_move_bytes(&w->request->share, w->charged, w->reader.room))
@@ -156,7 +172,7 @@ static int charge(struct websocket *w)
     return 0;
 }
 
-/* Returns how many bytes were looked at: all, unless paused or at the end meanwhile. */
+/* Returns how many bytes were parsed: all, unless it was paused or ended meanwhile. */
 static size_t take_bytes(struct websocket *w, const uint8_t *in, size_t size)
 {
     size_t at = 0;
@@ -182,7 +198,7 @@ static size_t take_bytes(struct websocket *w, const uint8_t *in, size_t size)
     return at;
 }
 
-/* Keeps what a paused WebSocket did not look at. */
+/* Keeps the bytes that a paused WebSocket did not parse. */
 static int keep(struct websocket *w, const uint8_t *rest, size_t size)
 {
     w->kept = malloc(size);
@@ -230,7 +246,7 @@ void websocket_resume(struct websocket *w)
     if (!w->paused)
         return;
     w->paused = false;
-    w->heard = true;                /* its silence was our doing */
+    w->heard = true;                /* it was silent because we did not read */
     loop_task_add(w->request->loop, &w->task);
 }
 
@@ -244,7 +260,9 @@ static void on_body(struct http_request *r)
 static void on_writable(struct http_request *r)
 {
     struct websocket *w = r->owner;
-    if (w->phase == OPEN && w->config.on_writable)
+    if (w->phase == CLOSING && w->owes_close)
+        send_noted_close(w);
+    else if (w->phase == OPEN && w->config.on_writable)
         w->config.on_writable(w, w->config.owner);
 }
 
@@ -268,11 +286,14 @@ static void on_timer(struct loop_timer *t)
         w->asked = !w->heard;
         w->heard = false;
         if (send_control(w, WS_PING, "", 0) < 0)
-            w->asked = false;       /* it has much to read first */
+            w->asked = false;       /* it must first read what is queued */
         loop_timer_set(w->request->loop, &w->timer, w->config.ping_ms);
         return;
     }
-    http_request_abort(w->request);
+    if (w->phase == CLOSING && http_reply_pending(w->request) < w->pending)
+        await_client(w);
+    else
+        http_request_abort(w->request);
 }
 
 /* ---- upgrading ---- */
@@ -293,7 +314,7 @@ static int accept_key(struct http_text key, char accept[static 32])
     return 0;
 }
 
-/* Our favourite among those the client offers. */
+/* The first of our protocols that the client offers. */
 static const char *choose_protocol(const struct http_head *h, const char *const *ours)
 {
     for (; ours && *ours; ours++)

@@ -128,7 +128,7 @@ static int judge_header(struct wsreader *w)
     return 0;
 }
 
-/* Grows as bytes arrive: what a frame's header promises costs nothing yet. */
+/* Grows as bytes arrive: a size in a frame's header costs nothing yet. */
 static int reserve(struct wsreader *w, size_t more)
 {
     if (w->room - w->size > more)
@@ -169,7 +169,7 @@ static int take_payload(struct wsreader *w, const uint8_t *in, size_t n)
     return 0;
 }
 
-/* The end of a frame. Returns an opcode if it ends something, 0 if not. */
+/* The end of a frame. Returns an opcode if it completes a message or a control frame, else 0. */
 static int end_frame(struct wsreader *w, const char **ret_data, size_t *ret_size)
 {
     w->in_payload = false;

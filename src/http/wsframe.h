@@ -1,5 +1,5 @@
-/* WebSocket frames and messages (RFC 6455), of both sides: what a client sends is masked, what a server sends is not.
- * Pure: no I/O. */
+/* WebSocket frames and messages (RFC 6455) of both sides: a client masks its frames, a server does not. Pure: no
+ * I/O. */
 #ifndef CARREL_HTTP_WSFRAME_H
 #define CARREL_HTTP_WSFRAME_H
 
@@ -28,16 +28,16 @@ size_t wsframe_header(uint8_t header[static 10], enum wsframe_opcode opcode, siz
 /* The header of a client's frame. Returns its size. */
 size_t wsframe_header_masked(uint8_t header[static WSFRAME_HEADER_MAX], enum wsframe_opcode opcode, size_t payload_size,
                              const uint8_t mask[static 4]);
-/* Masks or unmasks; from may be to. at: how many bytes of the payload came before, modulo 4. */
+/* Masks or unmasks; from may be to. at: the number of payload bytes before these, modulo 4. */
 void wsframe_mask(char *to, const void *from, size_t n, const uint8_t mask[static 4], uint32_t at);
 
 bool wsframe_is_utf8(const char *data, size_t size);
 
-/* Puts messages together from the other side's frames. At the start all is zero but for the first three. */
+/* Assembles messages from the other side's frames. At the start every field but the first three is zero. */
 struct wsreader {
     size_t max_bytes;               /* of a message */
     bool   any_text;                /* text need not be UTF-8 */
-    bool   is_client;               /* we are: the frames that come are not masked */
+    bool   is_client;               /* we are the client: incoming frames are not masked */
     /* Private: */
     uint8_t  header[WSFRAME_HEADER_MAX], n_header, opcode, message_opcode;
     bool     in_payload, fin;
@@ -58,7 +58,7 @@ int wsreader_take(struct wsreader *w, const uint8_t *in, size_t in_size, size_t 
 
 void wsreader_done(struct wsreader *w);
 
-/* What a close frame says. Returns its code (WS_NO_STATUS if empty) or -WS_PROTOCOL_ERROR, -WS_BAD_DATA. */
+/* Reads a close frame. Returns its code (WS_NO_STATUS if empty) or -WS_PROTOCOL_ERROR, -WS_BAD_DATA. */
 int wsframe_close_code(const char *data, size_t size) MUST_CHECK;
 
 #endif

@@ -1,13 +1,13 @@
-/* From the frame that asks for a box to the box.
+/* From the frame that requests a box to the box.
  *
- *   frame -> spec -> plan      read_mounts() turns the frame's list of mounts into the spec's
- *   host mounts?               a child opens what callers handed over (opener.c)
- *   a store?                   another child mounts it (box/store.h)
+ *   frame -> spec -> plan      keeper_read_mounts() turns the frame's list of mounts into the spec's
+ *   host mounts?               a child opens the callers' descriptors (opener.c)
+ *   a store? volumes?          other children mount them, one after the other (box/store.h, box/volume.h)
  *   then                       raise_box()
- *   in a family?               it stands in line until few are being born there; then a midwife gives birth to its
+ *   in a family?               it queues until few of its boxes are being born; then a midwife gives birth to its
  *                              init (box/family/family_box.c)
  *
- * Nothing waits: until there is a box the frame is kept in box->waiting, and a box whose init is not born yet knows its
+ * No step blocks: until the box exists its frame is kept in box->waiting, and a box whose init is not born yet has a
  * midwife. */
 #define _GNU_SOURCE
 #include "keeper/create.h"
@@ -20,163 +20,54 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "box/device.h"
 #include "keeper/families.h"
 #include "keeper/later.h"
+#include "keeper/layers.h"
+#include "keeper/mounts.h"
 #include "keeper/opener.h"
+#include "keeper/trust.h"
+#include "keeper/volumes.h"
 #include "proto/checks.h"
 
-/* Of one family. More would only get in each other's way, and each midwife has a copy of all that we have. */
+/* For each family. More births would slow each other down, and each midwife is a copy of this process. */
 enum { BIRTHS_MOST = 4 };
 
-/* What a plan borrows of the host's devices. */
-struct given {
-    struct devices      devices;
-    struct device_files files;
-};
-
-static void give_back(struct given *given)
+static int read_spec(const struct keeper *keeper, const struct kept_box *box, const struct request_create *q,
+                     const int *fds, int store, const struct volume_uses *volumes, struct borrowed *borrowed,
+                     struct box_spec *spec, struct err *e)
 {
-    device_close(&given->files);
-    devices_free(&given->devices);
-}
-
-static int read_host(const struct frame_mount *m, size_t i, int fd, struct box_spec *spec, struct err *e)
-{
-    if (!target_is_plain(m->target, sizeof m->target))
-        return err_at(e, EINVAL, STEP_PROTOCOL, i, "mount target");
-    spec->mount[spec->n_mounts++] = (struct mount_spec){
-        .source = m->target, .target = m->target, .writable = m->writable != 0, .is_file = m->is_file != 0, .fd = fd
-    };
-    return 0;
-}
-
-/* A device by its name. What it is made of is the administrator's word twice: the kind is allowed, and the
- * specifications are his. */
-static int read_device(const struct keeper *keeper, const struct frame_mount *m, size_t i, struct given *given,
-                       struct box_spec *spec, struct err *e)
-{
-    char kind[CDI_NAME_MAX];
-
-    if (!memchr(m->target, 0, sizeof m->target) || !cdi_name_is_valid(m->target))
-        return err_at(e, EINVAL, STEP_PROTOCOL, i, "device");
-    snprintf(kind, sizeof kind, "%.*s", (int)strcspn(m->target, "="), m->target);
-    if (!keeper->device_kinds || !cdi_kind_is_allowed(keeper->device_kinds, kind))
-        return err_set(e, EPERM, STEP_USAGE, "devices of the kind %s are not allowed on this server (devices.allow)",
-                       kind);
-    return device_add(spec, &keeper->host.facts, &given->devices, m->target, &given->files, e);
-}
-
-static bool is_covered(const struct box_spec *spec, const char *path)
-{
-    for (size_t i = 0; i < spec->n_mounts; i++) {
-        size_t length = spec->mount[i].kind == MOUNT_HOST ? strlen(spec->mount[i].target) : 0;
-        if (length && strncmp(path, spec->mount[i].target, length) == 0 && path[length] == '/')
-            return true;
-    }
-    return false;
-}
-
-/* A template's directory below what the caller mounts, root's home for example, would be hidden by it. It comes after
- * it, and is seen if the caller has left an empty directory for it; what the caller has there himself stays. */
-static void uncover_layers(struct box_spec *spec)
-{
-    for (size_t i = spec->n_mounts; i-- > 0;) {
-        struct mount_spec layer = spec->mount[i];
-        if (layer.kind != MOUNT_LAYER || !is_covered(spec, layer.target))
-            continue;
-        layer.fills_gap = true;
-        memmove(&spec->mount[i], &spec->mount[i + 1], (spec->n_mounts - i - 1) * sizeof layer);
-        spec->mount[spec->n_mounts - 1] = layer;
-    }
-}
-
-/* The frame's list becomes the spec's: numbers become what the keeper's configuration names by them, the descriptors
- * are those that came with the host mounts. store: the mounted tree, or -1. */
-static int read_mounts(const struct keeper *keeper, const struct request_create *q, const int *fds, int store,
-                       struct given *given, struct box_spec *spec, struct err *e)
-{
-    size_t n_host = 0;
-    int r = 0;
-
-    if (frame_mount_count(q, MOUNT_DEVICE))
-        devices_read(keeper->host.rootless, &given->devices);
-
-    for (size_t i = 0; i < q->n_mounts && r == 0; i++) {
-        const struct frame_mount *m = &q->mount[i];
-        switch ((enum mount_kind)m->kind) {
-        case MOUNT_HOST:
-            r = read_host(m, i, fds[n_host++], spec, e);
-            break;
-        case MOUNT_ROOT:
-            if (m->number > keeper->n_roots)
-                return err_at(e, EINVAL, STEP_PROTOCOL, i, "root");
-            spec->mount[spec->n_mounts++] = (struct mount_spec){
-                .kind = MOUNT_ROOT, .source = m->number ? keeper->root[m->number - 1] : NULL,
-                .writable = m->writable != 0, .fd = -1
-            };
-            break;
-        case MOUNT_LAYER:
-            if (m->number == 0 || m->number > keeper->n_templates)
-                return err_at(e, EINVAL, STEP_PROTOCOL, i, "template");
-            keeper_add_layers(keeper, m->number, spec);
-            break;
-        case MOUNT_STORE:
-            if (m->number == 0)
-                return err_at(e, EINVAL, STEP_PROTOCOL, i, "store");
-            spec->mount[spec->n_mounts++] = (struct mount_spec){ .kind = MOUNT_STORE, .fd = store };
-            break;
-        case MOUNT_TMPFS:
-        case MOUNT_DEVICE:
-            break;
-        case MOUNT_KINDS:
-        default:
-            return err_at(e, EINVAL, STEP_PROTOCOL, i, "kind of mount");
-        }
-    }
-    uncover_layers(spec);
-    /* Last, because they are as many entries as they like: for all others there is room. */
-    for (size_t i = 0; i < q->n_mounts && r == 0; i++)
-        if (q->mount[i].kind == MOUNT_DEVICE)
-            r = read_device(keeper, &q->mount[i], i, given, spec, e);
-    return r;
-}
-
-static int read_spec(const struct keeper *keeper, const struct request_create *q, const int *fds, size_t n_fds,
-                     int store, struct given *given, struct box_spec *spec, struct err *e)
-{
-    if (q->profile >= PROFILE_COUNT || q->n_mounts > KEEPER_LIST || frame_mount_count(q, MOUNT_HOST) != n_fds
-        || frame_mount_count(q, MOUNT_DEVICE) > KEEPER_DEVICES
-        || frame_mount_count(q, MOUNT_ROOT) > 1 || frame_mount_count(q, MOUNT_LAYER) > 1
-        || frame_mount_count(q, MOUNT_TMPFS) + frame_mount_count(q, MOUNT_STORE) > 1 || q->uid > 65534 || q->gid > 65534
+    if (q->profile >= PROFILE_COUNT || q->uid > 65534 || q->gid > 65534
         || !hostname_is_plain(q->hostname, sizeof q->hostname))
         return err_at(e, EINVAL, STEP_PROTOCOL, 0, "create");
     *spec = (struct box_spec){
         .terminal = q->flags & CREATE_TERMINAL,
+        .has_secrets = true,
         .has_network = q->flags & CREATE_NETWORK,
         .profile = (enum profile)q->profile,
         .limits = q->limits,
         .hostname = q->hostname,
         .uid = q->uid,
         .gid = q->gid,
+        .trust = box->trust,
     };
-    return read_mounts(keeper, q, fds, store, given, spec, e);
+    return keeper_read_mounts(keeper, &q->mounts, fds, store, volumes, borrowed, spec, e);
 }
 
-static int make_plan(struct keeper *keeper, const struct request_create *q, const int *fds, size_t n_fds, int store,
-                     struct given *given, struct plan *plan, struct err *e)
+static int make_plan(struct keeper *keeper, const struct kept_box *box, const struct request_create *q, const int *fds,
+                     int store, const struct volume_uses *volumes, struct borrowed *borrowed, struct plan *plan,
+                     struct err *e)
 {
-    static struct box_spec spec;    /* lives as long as the plan */
+    static struct box_spec spec;    /* the plan borrows from it */
 
-    int r = read_spec(keeper, q, fds, n_fds, store, given, &spec, e);
+    int r = read_spec(keeper, box, q, fds, store, volumes, borrowed, &spec, e);
     if (r == 0)
         r = box_check_limits(&keeper->host, &spec.limits, e);
     if (r == 0)
-        r = facts_read_root(&keeper->host.facts, spec_root(&spec), e);
+        r = facts_read_root(&keeper->host.facts, spec_root(&spec), spec.has_network, e);
     return r < 0 ? r : plan_make(&spec, &keeper->host.facts, plan, e);
 }
 
-/* Its init is there: what it says, and its end. */
+/* Watches init: its messages, and its end. */
 static int watch_box(struct keeper *keeper, struct kept_box *box, struct err *e)
 {
     const struct engine_box *b = &box->box;
@@ -190,8 +81,8 @@ static int watch_box(struct keeper *keeper, struct kept_box *box, struct err *e)
     return 0;
 }
 
-/* The end of a midwife is watched besides its word: it may come without one, and an init that it gave birth to would
- * hold its link open. */
+/* Watches a midwife's message and its end: it may end without a message, and an init that it gave birth to would hold
+ * its link open. */
 static int watch_birth(struct keeper *keeper, struct kept_box *box, struct err *e)
 {
     int r = keeper_watch(keeper, box->box.birth, WATCH_BIRTH, box->slot, 0);
@@ -207,7 +98,7 @@ static void set_deadline(struct keeper *keeper, struct kept_box *box)
     keeper_note_deadline(keeper, box->deadline_us);
 }
 
-/* The midwife has nothing left to do but to end, and is reaped when the box is complete or goes. */
+/* The midwife is done and will exit; it is reaped when the box is complete or destroyed. */
 static void birth_is_over(struct keeper *keeper, struct kept_box *box)
 {
     keeper_unwatch(keeper, box->box.midwife.pidfd);
@@ -215,7 +106,7 @@ static void birth_is_over(struct keeper *keeper, struct kept_box *box)
     keeper->look_at_line = true;
 }
 
-/* The box is dying, and nobody is born in it any more. */
+/* The box is dying, and its birth is cancelled. */
 static void end_unborn(struct keeper *keeper, struct kept_box *box)
 {
     struct process_end end;
@@ -251,7 +142,7 @@ void keeper_birth_goes_on(struct keeper *keeper, struct kept_box *box)
     if (r > 0)
         r = watch_box(keeper, box, &e);
     if (r == 0) {
-        set_deadline(keeper, box);      /* from now on it is the zygote's */
+        set_deadline(keeper, box);      /* now it is the zygote's deadline */
         return;
     }
     if (!e.code)
@@ -261,14 +152,14 @@ void keeper_birth_goes_on(struct keeper *keeper, struct kept_box *box)
         end_unborn(keeper, box);
 }
 
-/* Makes the box in its slot. store: the mounted tree, or -1. On failure the box is none. */
+/* Makes the box in its slot. store: the mounted tree, or -1. Its volumes are mounted. On failure the box is empty. */
 static int raise_box(struct keeper *keeper, struct kept_box *box, const struct request_create *q, const int *fds,
-                     size_t n_fds, int store, struct err *e)
+                     int store, struct err *e)
 {
-    static struct plan plan;        /* big, and used by nobody after box_create */
-    static struct given given;
+    static struct plan plan;        /* large, and unused after box_create */
+    static struct borrowed borrowed;
     struct kept_family *family = NULL;
-    int r = make_plan(keeper, q, fds, n_fds, store, &given, &plan, e);
+    int r = make_plan(keeper, box, q, fds, store, &box->volumes, &borrowed, &plan, e);
 
     if (r == 0 && q->family)
         r = keeper_find_family(keeper, q, &family, e);
@@ -278,7 +169,9 @@ static int raise_box(struct keeper *keeper, struct kept_box *box, const struct r
         r = family ? family_box_create(&keeper->host, &family->family, &plan, true, &box->box, e)
                    : box_create(&keeper->host, &plan, NULL, true, &box->box, e);
     }
-    give_back(&given);
+    keeper_return_mounts(&borrowed);
+    keeper_close_volumes(&box->volumes);
+    keeper_drop_trust(&box->trust);
     if (r < 0) {
         box_clear(&box->box);
         return r;
@@ -301,22 +194,26 @@ static int raise_box(struct keeper *keeper, struct kept_box *box, const struct r
     return r;
 }
 
-/* The frame is kept until there is more. */
-static int keep_frame(struct kept_box *box, const struct request_create *q, struct err *e)
+struct kept_create *keeper_new_create(const struct request_create *q)
 {
-    struct kept_create *w = box->waiting;
+    struct kept_create *w = calloc(1, sizeof *w);
 
-    if (w)
-        return 0;
-    w = box->waiting = calloc(1, sizeof *w);
     if (!w)
-        return err_at(e, ENOMEM, STEP_MEMORY, 0, "box");
+        return NULL;
     w->frame = *q;
-    w->job.link = w->job.process.pidfd = -1;
-    return 0;
+    w->job.link = w->job.process.pidfd = w->store_tree = -1;
+    return w;
 }
 
-/* Must a box of this family wait until others are born? */
+/* Keeps the frame until the box can be made. */
+static int keep_frame(struct kept_box *box, const struct request_create *q, struct err *e)
+{
+    if (!box->waiting)
+        box->waiting = keeper_new_create(q);
+    return box->waiting ? 0 : err_at(e, ENOMEM, STEP_MEMORY, 0, "box");
+}
+
+/* Whether a box of this family must wait until others are born. */
 static bool is_crowded(const struct keeper *keeper, const struct kept_family *family)
 {
     for (const struct kept_box *box = keeper->line; box; box = box->waiting->next_in_line)
@@ -325,16 +222,16 @@ static bool is_crowded(const struct keeper *keeper, const struct kept_family *fa
     return family->n_births >= BIRTHS_MOST;
 }
 
-/* Makes a box without a store, now or when it is its turn: then it is in line. */
+/* Makes a box without a store now, or queues it. */
 static int raise_in_turn(struct keeper *keeper, struct kept_box *box, const struct request_create *q, const int *fds,
-                         size_t n_fds, struct err *e)
+                         struct err *e)
 {
     struct kept_family *family = NULL;
     struct kept_box **last = &keeper->line;
     int r = q->family ? keeper_find_family(keeper, q, &family, e) : 0;
 
     if (r == 0 && (!family || !is_crowded(keeper, family)))
-        return raise_box(keeper, box, q, fds, n_fds, -1, e);
+        return raise_box(keeper, box, q, fds, -1, e);
     if (r == 0)
         r = keep_frame(box, q, e);
     if (r < 0)
@@ -358,7 +255,7 @@ static void leave_line(struct keeper *keeper, const struct kept_box *box)
     box->waiting->is_in_line = false;
 }
 
-/* If it is its turn. The box may be gone then. */
+/* Makes the box if it is its turn. It may be gone afterwards. */
 static void take_turn(struct keeper *keeper, struct kept_box *box)
 {
     const struct kept_create *w = box->waiting;
@@ -369,7 +266,7 @@ static void take_turn(struct keeper *keeper, struct kept_box *box)
     if (family && family->n_births >= BIRTHS_MOST)
         return;
     if (r == 0 && !box->dying)
-        r = raise_box(keeper, box, &w->frame, w->fds, w->n_fds, -1, &e);
+        r = raise_box(keeper, box, &w->frame, w->fds, -1, &e);
     if (r < 0)
         keeper_end_box(keeper, box, &e);
     keeper_free_create(keeper, box);
@@ -400,8 +297,12 @@ void keeper_free_create(struct keeper *keeper, struct kept_box *box)
 
     if (w->job.process.pidfd >= 0)
         (void)!process_reap(&w->job.process, 1, &end);
-    if (w->job.link >= 0)
+    if (w->job.link >= 0 && w->mounts_volumes)
+        (void)!volumes_mounted(&w->job, box->volumes.use, box->volumes.n, &ignored);
+    else if (w->job.link >= 0)
         (void)!store_ready(&keeper->stores, &w->job, &tree, &ignored);
+    keeper_close_volumes(&box->volumes);
+    fd_close(w->store_tree);
     for (size_t i = 0; i < w->n_fds; i++)
         fd_close(w->fds[i]);
     if (w->opener)
@@ -410,7 +311,43 @@ void keeper_free_create(struct keeper *keeper, struct kept_box *box)
     box->waiting = NULL;
 }
 
-/* A child mounts the store; the box is made when it has. */
+/* A job has begun. */
+static int watch_job(struct keeper *keeper, struct kept_box *box, struct err *e)
+{
+    struct kept_create *w = box->waiting;
+    int r = keeper_watch(keeper, w->job.process.pidfd, WATCH_STORE, box->slot, 0);
+
+    if (r < 0) {
+        (void)!process_signal(&w->job.process, SIGKILL);
+        return err_at(e, -r, STEP_MEMORY, 0, "watching the box");
+    }
+    box->box.state = BOX_MAKING;
+    return 0;
+}
+
+/* A child mounts the volumes; the box is made afterwards. Folders need no child. */
+static int mount_volumes(struct keeper *keeper, struct kept_box *box, const struct request_create *q, const int *fds,
+                         int store, struct err *e)
+{
+    struct volume_uses *v = &box->volumes;
+
+    if (keeper->volumes.are_folders) {
+        int r = keeper_open_folders(keeper, v, e);
+        if (r == 0)
+            r = raise_box(keeper, box, q, fds, store, e);
+        keeper_close_volumes(v);
+        return r;
+    }
+    int r = keep_frame(box, q, e);
+    if (r < 0)
+        return r;
+    keeper_recall_devices(keeper, v);
+    box->waiting->mounts_volumes = true;
+    r = volumes_mount(&keeper->volumes, keeper->host.self, v->use, v->n, q->uid, q->gid, &box->waiting->job, e);
+    return r < 0 ? r : watch_job(keeper, box, e);
+}
+
+/* A child mounts the store; the box is made afterwards. */
 static int mount_store(struct keeper *keeper, struct kept_box *box, const struct request_create *q, struct err *e)
 {
     int r = keep_frame(box, q, e);
@@ -419,13 +356,21 @@ static int mount_store(struct keeper *keeper, struct kept_box *box, const struct
         return r;
     struct kept_create *w = box->waiting;
     r = store_prepare(&keeper->stores, keeper->host.self, box->store, q->limits.disk_bytes, &w->job, e);
-    if (r == 0 && (r = keeper_watch(keeper, w->job.process.pidfd, WATCH_STORE, box->slot, 0)) < 0) {
-        (void)!process_signal(&w->job.process, SIGKILL);
-        r = err_at(e, -r, STEP_MEMORY, 0, "watching the box");
-    }
-    if (r == 0)
-        box->box.state = BOX_MAKING;
-    return r;
+    return r < 0 ? r : watch_job(keeper, box, e);
+}
+
+/* Begins with the first thing that the box needs. */
+static int mount_or_raise(struct keeper *keeper, struct kept_box *box, const struct request_create *q, const int *fds,
+                          struct err *e)
+{
+    return box->store       ? mount_store(keeper, box, q, e)
+           : box->volumes.n ? mount_volumes(keeper, box, q, fds, -1, e)
+                            : raise_in_turn(keeper, box, q, fds, e);
+}
+
+static bool still_waits(const struct kept_create *w)
+{
+    return w->job.process.pidfd >= 0 || w->is_in_line;
 }
 
 void keeper_mounts_opened(struct keeper *keeper, struct kept_box *box)
@@ -438,8 +383,8 @@ void keeper_mounts_opened(struct keeper *keeper, struct kept_box *box)
     if (r == 0)
         return;
     if (r > 0 && !box->dying)
-        r = box->store ? mount_store(keeper, box, q, &e) : raise_in_turn(keeper, box, q, w->fds, w->n_fds, &e);
-    if (r == 0 && (box->store || w->is_in_line))
+        r = mount_or_raise(keeper, box, q, w->fds, &e);
+    if (r == 0 && still_waits(w))
         return;
     if (r < 0)
         keeper_end_box(keeper, box, &e);
@@ -457,9 +402,19 @@ void keeper_store_ended(struct keeper *keeper, struct kept_box *box)
 
     if (process_reap(&w->job.process, 0, &end) <= 0)
         return;
-    int r = store_ready(&keeper->stores, &w->job, &tree, &e);
-    if (r == 0 && !box->dying)
-        r = raise_box(keeper, box, &w->frame, w->fds, w->n_fds, tree, &e);
+    int r = w->mounts_volumes ? volumes_mounted(&w->job, box->volumes.use, box->volumes.n, &e)
+                              : store_ready(&keeper->stores, &w->job, &tree, &e);
+    if (w->mounts_volumes)
+        tree = TAKE_FD(w->store_tree);
+    if (r == 0 && !box->dying && box->volumes.n && !w->mounts_volumes) {
+        r = mount_volumes(keeper, box, &w->frame, w->fds, tree, &e);
+        if (r == 0 && still_waits(w)) {
+            w->store_tree = TAKE_FD(tree);
+            return;
+        }
+    } else if (r == 0 && !box->dying) {
+        r = raise_box(keeper, box, &w->frame, w->fds, tree, &e);
+    }
     if (r < 0)
         keeper_end_box(keeper, box, &e);
     keeper_free_create(keeper, box);
@@ -475,43 +430,63 @@ int keeper_check_store(const struct keeper *keeper, uint64_t store, struct err *
     return 0;
 }
 
-/* What can be refused at once is, before anybody is asked to open the mounts. */
-static int check_create(struct keeper *keeper, const struct request_create *q, const int *fds, size_t n_fds,
-                        struct err *e)
+/* Checks that need no child, before the mounts are opened. */
+static int check_create(struct keeper *keeper, const struct kept_box *box, const struct request_create *q,
+                        const int *fds, struct err *e)
 {
     static struct plan plan;
-    static struct given given;
+    static struct borrowed borrowed;
     struct kept_family *family;
-    int r = keeper_check_store(keeper, frame_mount_number(q, MOUNT_STORE), e);
+    int r = keeper_check_store(keeper, frame_mount_number(&q->mounts, MOUNT_STORE), e);
 
     if (r == 0)
-        r = make_plan(keeper, q, fds, n_fds, -1, &given, &plan, e);
-    give_back(&given);
+        r = make_plan(keeper, box, q, fds, -1, NULL, &borrowed, &plan, e);
+    keeper_return_mounts(&borrowed);
     return r == 0 && q->family ? keeper_find_family(keeper, q, &family, e) : r;
+}
+
+static void free_unmade(struct keeper *keeper, struct kept_box *box)
+{
+    if (box->waiting)
+        keeper_free_create(keeper, box);
+    keeper_drop_trust(&box->trust);
+    keeper_release_layer(box->layer);
+    free(box);
+}
+
+/* fds: those of the frame's mounts. */
+static int create(struct keeper *keeper, struct kept_box *box, const struct request_create *q, int *fds, size_t n_fds,
+                  struct err *e)
+{
+    bool waits = box->store || n_fds || frame_mount_find(&q->mounts, MOUNT_VOLUME);
+    int r = keeper_hold_layer(keeper, &q->mounts, &box->layer, e);
+
+    if (r == 0 && q->flags & CREATE_TRUST)
+        r = keeper_take_trust(&fds[n_fds], &box->trust, e);
+    if (r == 0 && waits)
+        r = check_create(keeper, box, q, fds, e);
+    if (r < 0)
+        return r;
+    keeper_name_volumes(&q->mounts, &box->volumes);
+    return n_fds ? keeper_open_mounts(keeper, box, q, fds, e) : mount_or_raise(keeper, box, q, fds, e);
 }
 
 int keeper_create(struct keeper *keeper, const struct request_create *q, int *fds, size_t n_fds, struct err *e)
 {
-    uint64_t store = frame_mount_number(q, MOUNT_STORE);
-    int r = store || n_fds ? check_create(keeper, q, fds, n_fds, e) : 0;
+    size_t n_mounts = n_fds - (q->flags & CREATE_TRUST ? CREATE_TRUST_FDS : 0);
 
-    if (r < 0)
-        return r;
+    if (!frame_mounts_are_sane(&q->mounts) || frame_mount_flagged(&q->mounts, MOUNT_HAS_FD) != n_mounts)
+        return err_at(e, EINVAL, STEP_PROTOCOL, 0, "create");
     struct kept_box *box = calloc(1, sizeof *box);
     if (!box)
         return err_at(e, ENOMEM, STEP_MEMORY, 0, "box");
     box_clear(&box->box);
     box->slot = q->head.box;
     box->token = q->token;
-    box->store = store;
-    if (n_fds)
-        r = keeper_open_mounts(keeper, box, q, fds, e);
-    else
-        r = store ? mount_store(keeper, box, q, e) : raise_in_turn(keeper, box, q, fds, n_fds, e);
+    box->store = frame_mount_number(&q->mounts, MOUNT_STORE);
+    int r = create(keeper, box, q, fds, n_mounts, e);
     if (r < 0) {
-        if (box->waiting)
-            keeper_free_create(keeper, box);
-        free(box);
+        free_unmade(keeper, box);
         return r;
     }
     keeper->box[box->slot] = box;

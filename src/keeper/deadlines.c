@@ -1,5 +1,5 @@
-/* Times that the keeper keeps: of payloads, and of boxes that wait for a zygote or for their mounts. One number says
- * when the next of them is over, so that a loop without any costs nothing. */
+/* Deadlines of payloads, and of boxes that wait for a zygote or for their mounts. One number holds the next of them, so
+ * that a loop without deadlines costs nothing. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <limits.h>
@@ -39,7 +39,7 @@ static void mounts_are_late(struct keeper *keeper, struct kept_box *box)
 {
     struct err late = { 0 };
 
-    (void)err_at(&late, ETIMEDOUT, STEP_TREE, 0, "what is to be mounted does not answer");
+    (void)err_at(&late, ETIMEDOUT, STEP_TREE, 0, "the mounts do not answer");
     keeper_end_box(keeper, box, &late);
     keeper_free_create(keeper, box);
     keeper_bury_box(keeper, box);

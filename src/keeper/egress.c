@@ -1,11 +1,11 @@
-/* Egress listens at a path that only we may connect to; its listener belongs to the supervisor and outlives it. When it
- * dies our link ends. Then we connect again, and make new sockets for every box with network: the old ones were closed
- * with it. Until they are there the boxes' connections are reset at once.
+/* Egress listens at a path that only we may connect to; its listener belongs to the supervisor and outlives it. When
+ * egress dies our link ends. Then we connect again, and make new sockets for every box with network: the old ones were
+ * closed with it. Meanwhile the boxes' connections are reset at once.
  *
- * One child at a time prepares a box (box/egress.h); the others wait, marked `wants_sockets`. A box that is new needs
- * none: its init has done it.
+ * One child at a time prepares a box (box/egress.h); the others wait, marked `wants_sockets`. A new box needs none: its
+ * init has prepared it.
  *
- * Front and egress speak to each other over a pair of sockets that we make, since neither may connect. */
+ * Front and egress talk over a pair of sockets that we make, because neither may connect. */
 #define _GNU_SOURCE
 #include "keeper/egress.h"
 
@@ -37,12 +37,12 @@ void keeper_egress_ended(struct keeper *keeper)
     retry_later(keeper);
 }
 
-/* 0, or -errno and there is no egress any more. */
+/* 0, or -errno, and the link is closed. */
 static int tell_egress(struct keeper *keeper, const void *frame, size_t size, const int *fds, size_t n)
 {
     if (keeper->egress.link < 0)
         return -ENOTCONN;
-    /* It reads as fast as it can; if its queue is full it hangs, and a new one is better. */
+    /* It always reads; if its queue is full it hangs, and a new one is better. */
     ssize_t r = fdpass_send(keeper->egress.link, frame, size, fds, n, MSG_DONTWAIT);
     if (r >= 0)
         return 0;
@@ -50,7 +50,7 @@ static int tell_egress(struct keeper *keeper, const void *frame, size_t size, co
     return (int)r;
 }
 
-/* Hands the sockets on. If there is nobody to take them, the box is prepared again when there is. */
+/* Passes the sockets to egress. Without egress, the box is prepared again when there is one. */
 static void serve_box(struct keeper *keeper, struct kept_box *box, struct egress_sockets *sockets)
 {
     struct egress_box frame = { .head = { .type = EGRESS_BOX, .box = box->token }, .way = sockets->way,
@@ -60,19 +60,27 @@ static void serve_box(struct keeper *keeper, struct kept_box *box, struct egress
     egress_sockets_close(sockets);
 }
 
-static void answer(struct keeper *keeper, struct kept_box *box, int result, const struct err *e)
+static void answer(struct keeper *keeper, struct kept_box *box, const struct err *e)
 {
-    struct event done = { .type = EVENT_DONE, .box = box->slot, .serial = box->net_serial, .result = result };
-
-    if (!box->net_serial)
-        return;
-    if (result < 0)
-        done.err = *e;
+    if (box->net_serial)
+        keeper_tell_done(keeper, box->slot, box->net_serial, e);
     box->net_serial = 0;
-    keeper_tell(keeper, &done, NULL, 0);
 }
 
-/* Prepares the next box that waits for it, if no child is at it. */
+/* The sockets could not be made. A waiting request is answered, and the box has no network as before; without a
+ * request, egress had restarted, and it is retried. */
+static void fail_box(struct keeper *keeper, struct kept_box *box, const struct err *e)
+{
+    if (box->net_serial) {
+        box->box.has_network = false;
+        answer(keeper, box, e);
+        return;
+    }
+    box->wants_sockets = true;
+    retry_later(keeper);
+}
+
+/* Prepares the next waiting box, if no child is at work. */
 static void prepare_next(struct keeper *keeper)
 {
     struct err e;
@@ -89,9 +97,11 @@ static void prepare_next(struct keeper *keeper)
             keeper->egress.job_token = box->token;
             return;
         }
-        if (r == 0)
+        if (r == 0) {
             keeper->egress.job.link = fd_close(keeper->egress.job.link);
-        answer(keeper, box, -ENOMEM, &e);
+            r = err_at(&e, ENOMEM, STEP_NETWORK, 0, "preparing the network of the box");
+        }
+        fail_box(keeper, box, &e);
     }
 }
 
@@ -119,15 +129,18 @@ void keeper_egress_job_done(struct keeper *keeper)
     if (box && r > 0)
         serve_box(keeper, box, &sockets);
     egress_sockets_close(&sockets);
-    if (box)
-        answer(keeper, box, r < 0 ? r : 0, &e);
-    prepare_next(keeper);
+    if (box && r < 0)
+        fail_box(keeper, box, &e);
+    else if (box)
+        answer(keeper, box, &(struct err){ 0 });
+    if (!keeper->egress.retry_us)
+        prepare_next(keeper);
 }
 
 void keeper_egress_introduce(struct keeper *keeper)
 {
     const struct egress_head frame = { .type = EGRESS_FRONT };
-    struct event event = { .type = EVENT_EGRESS };
+    const struct event_head event = { .type = EVENT_EGRESS };
     int pair[2];
 
     if (keeper->front < 0 || keeper->egress.link < 0)
@@ -136,15 +149,27 @@ void keeper_egress_introduce(struct keeper *keeper)
         return;
     FD its = pair[0], fronts = pair[1];
     if (tell_egress(keeper, &frame, sizeof frame, &its, 1) == 0)
-        keeper_tell(keeper, &event, &fronts, 1);
+        keeper_tell(keeper, &event, sizeof event, &fronts, 1);
+}
+
+void keeper_egress_front_gone(struct keeper *keeper)
+{
+    for (uint32_t i = 0; i < KEEPER_BOXES; i++)
+        if (keeper->box[i])
+            keeper->box[i]->net_serial = 0;
 }
 
 void keeper_egress_connect(struct keeper *keeper)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
 
-    if (!keeper->egress.path || keeper->egress.link >= 0)
+    if (!keeper->egress.path)
         return;
+    if (keeper->egress.link >= 0) {     /* otherwise only a box is to be retried */
+        keeper->egress.retry_us = 0;
+        prepare_next(keeper);
+        return;
+    }
     memcpy(address.sun_path, keeper->egress.path, strlen(keeper->egress.path));
     FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) < 0 ||
@@ -186,9 +211,10 @@ int keeper_egress_change(struct keeper *keeper, struct kept_box *box, const stru
         keeper_egress_box_gone(keeper, box);
     box->box.has_network = q->has_network;
     box->net_serial = q->head.serial;
-    box->wants_sockets = q->has_network && !had;
+    /* It may wait for them already, because egress was restarted. */
+    box->wants_sockets = q->has_network && (!had || box->wants_sockets);
     if (!box->wants_sockets)
-        answer(keeper, box, 0, e);
+        answer(keeper, box, &(struct err){ 0 });
     else {
         desk_close_resolver(&box->box);
         prepare_next(keeper);
@@ -198,15 +224,11 @@ int keeper_egress_change(struct keeper *keeper, struct kept_box *box, const stru
 
 void keeper_door_speaks(struct keeper *keeper, struct kept_box *box)
 {
-    struct event refused = { .type = EVENT_REFUSED, .box = box->slot, .token = box->token };
-    char name[NET_NAME_SIZE];
+    struct event_refused refused = { .head = { .type = EVENT_REFUSED, .box = box->slot } };
 
-    /* A few at a time: others have their turn, too. A longer name than fits is not told. */
-    for (int i = 0; i < NAMES_AT_ONCE && desk_hear(&box->box, name) > 0; i++)
-        if (strlen(name) < sizeof refused.err.what) {
-            memcpy(refused.err.what, name, strlen(name) + 1);
-            keeper_tell(keeper, &refused, NULL, 0);
-        }
+    /* A few at a time: others have their turn, too. */
+    for (int i = 0; i < NAMES_AT_ONCE && desk_hear(&box->box, refused.name) > 0; i++)
+        keeper_tell(keeper, &refused, sizeof refused, NULL, 0);
 }
 
 void keeper_egress_close(struct keeper *keeper)

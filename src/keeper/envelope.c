@@ -29,7 +29,7 @@ int envelope_open(int *fd, bool trusting, uid_t *ret_uid, gid_t *ret_gid, struct
     if (!fd_is_socket_pair(*fd))
         return err_at(e, EPERM, STEP_TREE, 0, "the envelope of a mount must be one end of a socket pair");
     if (getsockopt(*fd, SOL_SOCKET, SO_PEERCRED, &maker, &size) < 0)
-        return err_at(e, errno, STEP_TREE, 0, "who made the envelope");
+        return err_at(e, errno, STEP_TREE, 0, "the maker of the envelope");
     ssize_t got = link_peek_any(*fd, &mark, 1, &inside, 1, &n);
     if (got != 1 || n != 1) {
         fd_close(inside);

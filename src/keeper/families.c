@@ -1,4 +1,4 @@
-/* Families in the keeper's loop. Nothing here waits for a zygote: its first word, its end and the words of its children
+/* Families in the keeper's loop. Nothing here blocks on a zygote: its hello, its end and the answers of its children
  * are descriptors in the epoll set, and each has a deadline.
  *
  *   MAKING ----> READY ----> ENDING ----> (out of its slot) ----> TREE -> gone
@@ -6,12 +6,12 @@
  *      |                       was killed    are only exec'd in     init is killed
  *      +---------------------> or has ended
  *
- * There are few of them, so whatever happens to one makes us look at all. A payload that is forked has no process until
- * its child has spoken and was looked at (family_check.c); until then the command waits in the slot.
+ * Families are few, so an event of one makes us check all. A forked payload has no process until its child has answered
+ * and was checked (family_check.c); until then the command waits in the slot.
  *
- * A zygote can give birth to children of ours that we never asked for. They can harm only their own box, but dead and
- * not reaped they would keep its pid namespace, and so its end, waiting. So now and then, and while any box is on its
- * way out, whoever is dead, ours and not known is reaped. */
+ * A zygote can give birth to children of ours that we never requested. They can harm only their own box, but as zombies
+ * they would keep its pid namespace, and so its end, waiting. So unknown zombie children are reaped now and then, and
+ * while any box is dying. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -27,12 +27,14 @@
 #include "base/list.h"
 #include "keeper/families.h"
 #include "keeper/later.h"
+#include "keeper/layers.h"
+#include "keeper/mounts.h"
 #include "keeper/opener.h"
 #include "proto/checks.h"
 
 enum { LATE_MOST = 2 };
 enum { SWEEP_US = 1000000, SWEEP_SOON_US = 5000, END_STEP_MS = 5 };
-enum { FAMILY_UID = 1000 };      /* the zygote's; boxes have ids of their own */
+enum { FAMILY_UID = 1000 };      /* of the zygote; boxes have ids of their own */
 
 static struct err zygote_ended(const struct kept_family *f, bool was_ready)
 {
@@ -50,10 +52,11 @@ static struct err zygote_ended(const struct kept_family *f, bool was_ready)
 static void free_family(struct kept_family *f)
 {
     LIST_REMOVE(f);
+    keeper_release_layer(f->layer);
     free(f);
 }
 
-/* Its zygote is not to live any longer. */
+/* Ends the zygote. */
 static void stop(struct keeper *keeper, struct kept_family *f, const struct err *cause)
 {
     if (f->state >= FAMILY_ENDING)
@@ -70,37 +73,43 @@ static void stop(struct keeper *keeper, struct kept_family *f, const struct err 
 /* Its zygote has ended and was reaped. */
 static void leave_slot(struct keeper *keeper, struct kept_family *f)
 {
-    /* That it hung up is only the echo. */
+    /* The closed link is only a consequence. */
     if (!f->was_ready && f->cause.code == ECHILD)
         f->cause = zygote_ended(f, false);
-    struct event gone = { .type = f->was_ready ? EVENT_FAMILY_GONE : EVENT_DONE,
-                          .box = f->slot,
-                          .token = f->token,
-                          .serial = f->was_ready ? f->end_serial : f->make_serial,
-                          .code = f->family.zygote_end.code,
-                          .signal = f->family.zygote_end.signal,
-                          .err = f->cause,
-                          .result = -f->cause.code };
+    struct event_family_gone gone = { .head.type = EVENT_FAMILY_GONE,
+                                      .token = f->token,
+                                      .slot = f->slot,
+                                      .code = f->family.zygote_end.code,
+                                      .signal = f->family.zygote_end.signal,
+                                      .cause = f->cause };
+    struct err none = { 0 };
 
-    if (!f->was_ready && gone.result == 0)
-        gone.result = -ECANCELED;
-    if (keeper->family[f->slot] == f) {
-        keeper->family[f->slot] = NULL;
-        if (f->was_ready || f->make_serial)
-            keeper_tell(keeper, &gone, NULL, 0);
-        if (!f->was_ready && f->end_serial) {
-            gone.serial = f->end_serial;
-            gone.result = 0;
-            keeper_tell(keeper, &gone, NULL, 0);
-        }
-    }
     f->state = FAMILY_ORPHANED;
+    if (keeper->family[f->slot] != f)
+        return;     /* the front has never heard of it */
+    keeper->family[f->slot] = NULL;
+    keeper_tell(keeper, &gone, sizeof gone, NULL, 0);
+    if (!f->cause.code)
+        (void)err_at(&f->cause, ECANCELED, STEP_WAIT, 0, "the family is being ended");
+    if (f->make_serial)
+        keeper_tell_done(keeper, 0, f->make_serial, &f->cause);
+    if (f->end_serial)
+        keeper_tell_done(keeper, 0, f->end_serial, &none);
 }
 
-/* It has not been ready yet; is it now? */
+static void tell_ready(struct keeper *keeper, struct kept_family *f)
+{
+    struct event_family ready = { .head = { .type = EVENT_FAMILY, .serial = f->make_serial },
+                                  .token = f->token,
+                                  .slot = f->slot };
+
+    f->make_serial = 0;
+    keeper_tell(keeper, &ready, sizeof ready, NULL, 0);
+}
+
+/* Checks whether the zygote has become ready. */
 static void hear_first_word(struct keeper *keeper, struct kept_family *f)
 {
-    struct event ready = { .type = EVENT_FAMILY, .box = f->slot, .token = f->token, .serial = f->make_serial };
     struct err e = { 0 };
     int r = family_ready(&f->family, 0, &e);
 
@@ -110,19 +119,18 @@ static void hear_first_word(struct keeper *keeper, struct kept_family *f)
         stop(keeper, f, &e);
     if (r <= 0)
         return;
-    /* It has nothing more to say there, and its end is seen elsewhere. */
+    /* It sends nothing more there, and its end is seen elsewhere. */
     (void)epoll_ctl(keeper->epoll, EPOLL_CTL_DEL, f->family.control, NULL);
     f->state = FAMILY_READY;
     f->deadline_us = 0;
-    f->make_serial = 0;
-    keeper_tell(keeper, &ready, NULL, 0);
+    tell_ready(keeper, f);
 }
 
 void keeper_look_at_families(struct keeper *keeper)
 {
     for (struct kept_family *f = keeper->families, *next; f; f = next) {
         next = f->next;
-        /* In this order: of one that has ended, all that it said is there, and that may be why. */
+        /* In this order: after its end everything that it sent can be read, and may hold the reason. */
         family_reap(&f->family);
         if (f->state == FAMILY_MAKING)
             hear_first_word(keeper, f);
@@ -140,7 +148,7 @@ void keeper_look_at_families(struct keeper *keeper)
     }
 }
 
-/* In how many places a child of ours is known. */
+/* The number of places that know this child. */
 static unsigned count_known(const struct keeper *keeper, pid_t pid)
 {
     unsigned n = keeper->host.janitor_process.pid == pid;
@@ -177,7 +185,7 @@ static void sweep(struct keeper *keeper)
 {
     siginfo_t info;
 
-    /* Almost always nobody is dead, and that costs one call. */
+    /* Almost always there is no zombie, and that costs one call. */
     for (;;) {
         info.si_pid = 0;
         if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) < 0 || info.si_pid == 0)
@@ -224,7 +232,7 @@ int keeper_add_template(struct keeper *keeper, const char *text, struct err *e)
         return err_set(e, EINVAL, STEP_USAGE, "keeper: --template wants NAME=DIR:DIR..., not %s", text);
     if (keeper->n_templates == KEEPER_TEMPLATES)
         return err_set(e, EINVAL, STEP_USAGE, "keeper: there are more than %d templates", KEEPER_TEMPLATES);
-    /* Not the arguments themselves, which a child blanks when it gives itself a title. */
+    /* Copies: a child overwrites the arguments when it sets its title. */
     t->text = strdup(text);
     if (!t->text)
         return err_at(e, ENOMEM, STEP_MEMORY, 0, "template");
@@ -244,16 +252,6 @@ int keeper_add_template(struct keeper *keeper, const char *text, struct err *e)
     return 0;
 }
 
-void keeper_add_layers(const struct keeper *keeper, uint64_t template, struct box_spec *spec)
-{
-    const struct kept_template *t = &keeper->template[template - 1];
-
-    for (size_t i = 0; i < t->n; i++)
-        spec->mount[spec->n_mounts++] = (struct mount_spec){
-            .kind = MOUNT_LAYER, .source = t->dir[i], .target = t->dir[i], .fd = t->fd[i]
-        };
-}
-
 static int make_family(struct keeper *keeper, const struct request_family *q, const int *fds, struct family *ret,
                        struct err *e)
 {
@@ -268,11 +266,11 @@ static int make_family(struct keeper *keeper, const struct request_family *q, co
         .uid = FAMILY_UID,
         .gid = FAMILY_UID,
     };
-    if (q->template)
-        keeper_add_layers(keeper, q->template, &spec);
-    int r = box_check_limits(&keeper->host, &spec.limits, e);
+    int r = keeper_read_mounts(keeper, &q->mounts, NULL, -1, NULL, NULL, &spec, e);
     if (r == 0)
-        r = facts_read_root(&keeper->host.facts, NULL, e);
+        r = box_check_limits(&keeper->host, &spec.limits, e);
+    if (r == 0)
+        r = facts_read_root(&keeper->host.facts, NULL, spec.has_network, e);
     if (r == 0)
         r = plan_make(&spec, &keeper->host.facts, &plan, e);
     if (r < 0)
@@ -295,26 +293,29 @@ static int watch_family(struct keeper *keeper, const struct family *family)
 int keeper_make_family(struct keeper *keeper, const struct request_family *q, const int *fds, size_t n_fds,
                        struct err *e)
 {
-    if (q->head.box >= KEEPER_FAMILIES || q->profile >= PROFILE_COUNT || q->template > keeper->n_templates
-        || n_fds != 1 + !!q->has_stderr)
+    if (q->slot >= KEEPER_FAMILIES || q->profile >= PROFILE_COUNT || !frame_mounts_are_sane(&q->mounts)
+        || frame_mount_flagged(&q->mounts, MOUNT_OF_FAMILY) != q->mounts.n || n_fds != 1 + !!q->has_stderr)
         return err_at(e, EINVAL, STEP_PROTOCOL, 0, "family");
-    if (keeper->family[q->head.box])
+    if (keeper->family[q->slot])
         return err_at(e, EBUSY, STEP_PROTOCOL, 0, "this family's number is in use");
     struct kept_family *f = calloc(1, sizeof *f);
     if (!f)
         return err_at(e, ENOMEM, STEP_MEMORY, 0, "family");
-    int r = make_family(keeper, q, fds, &f->family, e);
+    int r = keeper_hold_layer(keeper, &q->mounts, &f->layer, e);
+    if (r == 0)
+        r = make_family(keeper, q, fds, &f->family, e);
     if (r == 0 && (r = watch_family(keeper, &f->family)) < 0) {
         r = err_at(e, -r, STEP_MEMORY, 0, "watching the family");
         family_destroy(&keeper->host, &f->family);
     }
     if (r < 0) {
+        keeper_release_layer(f->layer);
         free(f);
         return r;
     }
-    f->slot = q->head.box;
+    f->slot = q->slot;
     f->token = q->token;
-    f->template = q->template;
+    f->mounts = q->mounts;
     f->make_serial = q->head.serial;
     f->deadline_us = clock_monotonic_us() + FAMILY_READY_MS * UINT64_C(1000);
     LIST_ADD(keeper->families, f);
@@ -322,15 +323,15 @@ int keeper_make_family(struct keeper *keeper, const struct request_family *q, co
     return 0;
 }
 
-int keeper_end_family(struct keeper *keeper, const struct request_head *q, struct err *e)
+int keeper_end_family(struct keeper *keeper, const struct request_family_end *q, struct err *e)
 {
-    struct kept_family *f = q->box < KEEPER_FAMILIES ? keeper->family[q->box] : NULL;
+    struct kept_family *f = q->slot < KEEPER_FAMILIES ? keeper->family[q->slot] : NULL;
 
     if (!f)
         return err_at(e, ENOENT, STEP_PROTOCOL, 0, "there is no such family");
     if (f->end_serial)
         return err_at(e, EALREADY, STEP_WAIT, 0, "the family is being ended");
-    f->end_serial = q->serial;
+    f->end_serial = q->head.serial;
     stop(keeper, f, NULL);
     return 0;
 }
@@ -338,17 +339,21 @@ int keeper_end_family(struct keeper *keeper, const struct request_head *q, struc
 int keeper_find_family(const struct keeper *keeper, const struct request_create *q, struct kept_family **ret,
                        struct err *e)
 {
-    uint64_t template = frame_mount_number(q, MOUNT_LAYER);
-
-    /* A zygote can be anything in its boxes, and would reach all their devices. */
-    if (frame_mount_count(q, MOUNT_DEVICE))
-        return err_at(e, ENOTSUP, STEP_USAGE, 0, "a box with devices cannot be of a family");
-    if (q->family > KEEPER_FAMILIES || frame_mount_number(q, MOUNT_STORE) || frame_mount_number(q, MOUNT_ROOT))
+    for (size_t i = 0; i < q->mounts.n; i++) {
+        const struct frame_mount *m = &q->mounts.at[i];
+        /* A zygote can become any process in its boxes, and would reach all their devices. */
+        if (m->kind == MOUNT_DEVICE)
+            return err_at(e, ENOTSUP, STEP_USAGE, i, "a box with devices cannot be of a family");
+        if (m->number && !(mount_table[m->kind].flags & MOUNT_IN_FAMILY))
+            return err_at(e, EINVAL, STEP_PROTOCOL, i, "create in a family");
+    }
+    if (q->family > KEEPER_FAMILIES)
         return err_at(e, EINVAL, STEP_PROTOCOL, 0, "create in a family");
     struct kept_family *f = keeper->family[q->family - 1];
     if (!f || f->state != FAMILY_READY)
         return err_at(e, ECHILD, STEP_USAGE, 0, "there is no such family, or it is not ready");
-    if (f->template != template || f->family.box.profile != (enum profile)q->profile)
+    if (!frame_mounts_equal(&f->mounts, &q->mounts, MOUNT_OF_FAMILY)
+        || f->family.box.profile != (enum profile)q->profile)
         return err_at(e, EINVAL, STEP_PROTOCOL, 0, "a box must have the template and the profile of its family");
     *ret = f;
     return 0;
@@ -380,7 +385,7 @@ int keeper_fork(struct kept_box *box, struct kept_payload *p, const struct start
         p->way = WAY_PARKED;
         (void)cgroup_cpu_read(&box->box.leaf, &p->cpu_before_us);
         int started = box_start_payload(&box->box, start, &p->payload, e);
-        /* Killed in this very moment? The zygote can give another. */
+        /* The zygote was killed just now; another child can be forked. */
         if (started != -EPIPE && started != -ECONNRESET)
             return started;
         *e = (struct err){ 0 };
@@ -402,12 +407,12 @@ void keeper_judge_fork(struct keeper *keeper, struct kept_box *box, const struct
 {
     if (!box->family)
         return;
-    /* One may be the fault of its box, which is slow. */
+    /* A single one may be the fault of its box, which is slow. */
     if (e->code == ETIMEDOUT && ++box->family->n_late >= LATE_MOST)
         stop(keeper, box->family, e);
     if (e->code != EPERM && e->code != EPROTO)
         return;
-    /* What it gave us is in the box and not sealed; and so would be the next. */
+    /* The child in the box is not sealed, and the next would not be either. */
     keeper_end_box(keeper, box, e);
     stop(keeper, box->family, e);
 }
@@ -422,9 +427,10 @@ void keeper_fork_failed(struct keeper *keeper, struct kept_box *box, unsigned sl
     close_order(p);
     keeper_unwatch(keeper, p->payload.link);
     payload_done(&p->payload);
-    p->end = (struct event){ .type = EVENT_FAILED, .box = box->slot, .payload = (uint16_t)slot, .token = p->token,
-                             .result = -e->code, .err = *e };
-    keeper_tell(keeper, &p->end, NULL, 0);
+    p->end.failed = (struct event_failed){
+        .head = { .type = EVENT_FAILED, .box = box->slot, .payload = (uint16_t)slot }, .token = p->token, .err = *e
+    };
+    keeper_tell_end(keeper, p);
     keeper_judge_fork(keeper, box, e);
 }
 
@@ -436,7 +442,7 @@ void keeper_fork_speaks(struct keeper *keeper, struct kept_box *box, unsigned sl
 
     if (r == 0)
         return;
-    /* Of one child for two forks only the first would learn the end; the second would hold a stranger's number. */
+    /* If two forks gave the same child, only the first would learn its end; the second would hold a reused pid. */
     if (r > 0 && count_known(keeper, p->payload.process.pid) > 1)
         r = err_at(&e, EPERM, STEP_RIGHTS, 0, "the zygote's child was refused: it is another command already");
     else if (r > 0) {
@@ -465,7 +471,7 @@ void keeper_free_order(struct kept_payload *p)
         close_order(p);
 }
 
-/* ---- all of them ---- */
+/* ---- all families ---- */
 
 void keeper_tell_families(struct keeper *keeper)
 {
@@ -475,10 +481,9 @@ void keeper_tell_families(struct keeper *keeper)
             continue;
         f->make_serial = f->end_serial = 0;
         if (f->state == FAMILY_READY) {
-            struct event event = { .type = EVENT_FAMILY, .box = i, .token = f->token };
-            keeper_tell(keeper, &event, NULL, 0);
+            tell_ready(keeper, f);
         } else {
-            /* Nobody waits for it, and nobody will be told of its end. */
+            /* No request waits for it, and its end is not reported. */
             stop(keeper, f, NULL);
             keeper->family[i] = NULL;
         }
@@ -491,7 +496,7 @@ void keeper_end_families(struct keeper *keeper)
         struct kept_family *f = keeper->families;
         struct pollfd ended = { .fd = f->family.box.init.pidfd, .events = POLLIN };
         family_kill(&f->family);
-        /* Whoever is dead, ours and not known keeps its init waiting, too. */
+        /* Unknown zombies keep its init waiting, too. */
         for (family_reap(&f->family); family_release(&keeper->host, &f->family) == 0; family_reap(&f->family)) {
             sweep(keeper);
             (void)poll(&ended, 1, END_STEP_MS);

@@ -1,32 +1,30 @@
-/* Families and templates as the keeper has them: zygotes, and boxes that are forked from them. */
+/* The keeper's families and templates: zygotes, and boxes forked from them. */
 #ifndef CARREL_KEEPER_FAMILIES_H
 #define CARREL_KEEPER_FAMILIES_H
 
 #include "keeper/keeper.h"
 
-/* NAME=DIR:DIR... of the command line. */
+/* NAME=DIR:DIR... from the command line. */
 MUST_CHECK int keeper_add_template(struct keeper *keeper, const char *text, struct err *e);
-/* Adds a template's layers to the mounts of a spec. */
-void           keeper_add_layers(const struct keeper *keeper, uint64_t template, struct box_spec *spec);
 MUST_CHECK int keeper_make_family(struct keeper *keeper, const struct request_family *q, const int *fds, size_t n_fds,
                                   struct err *e);
-MUST_CHECK int keeper_end_family(struct keeper *keeper, const struct request_head *q, struct err *e);
-/* The family that a box is to be made in. */
+MUST_CHECK int keeper_end_family(struct keeper *keeper, const struct request_family_end *q, struct err *e);
+/* The family for a new box. */
 MUST_CHECK int keeper_find_family(const struct keeper *keeper, const struct request_create *q, struct kept_family **ret,
                                   struct err *e);
 void           keeper_leave_family(struct kept_box *box);
-/* Something happened to one of them. */
+/* One of them has an event. */
 void           keeper_look_at_families(struct keeper *keeper);
-/* Does what is due; returns how long to wait at most, in ms, given how long others want to. */
+/* Does the due work; returns how long to wait at most, in ms, given the other limit wait_ms. */
 int            keeper_keep_families(struct keeper *keeper, int wait_ms);
 void           keeper_tell_families(struct keeper *keeper);
 /* Blocks; after all boxes have gone. */
 void           keeper_end_families(struct keeper *keeper);
-/* A payload from the zygote: the one that waits, or a new one, which is forking then. */
+/* A payload from the zygote: the parked one, or a new one, which is still forking then. */
 MUST_CHECK int keeper_fork(struct kept_box *box, struct kept_payload *p, const struct start *start, struct err *e);
 void           keeper_fork_speaks(struct keeper *keeper, struct kept_box *box, unsigned slot);
 void           keeper_fork_failed(struct keeper *keeper, struct kept_box *box, unsigned slot, const struct err *e);
-/* A child was refused: ends its box, and the zygote that gave it. Several did not come: ends the zygote. */
+/* After a bad child: ends its box and the zygote. After several late children: ends the zygote. */
 void           keeper_judge_fork(struct keeper *keeper, struct kept_box *box, const struct err *e);
 void           keeper_free_order(struct kept_payload *p);
 

@@ -1,6 +1,6 @@
 /* One epoll loop. The keeper's children are the inits and the payloads of its boxes; each is watched through its pidfd.
- * If the front goes away the boxes live on, with what it has to know next kept in their slots (unless this is a private
- * keeper, which ends with its front). */
+ * If the front goes away the boxes live on, and their slots keep what the next front must know (unless this is a
+ * private keeper, which ends with its front). */
 #define _GNU_SOURCE
 #include "keeper/create.h"
 #include "keeper/families.h"
@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -24,8 +23,11 @@
 #include "box/payload.h"
 #include "keeper/egress.h"
 #include "keeper/later.h"
+#include "keeper/layers.h"
 #include "keeper/memory.h"
 #include "keeper/opener.h"
+#include "keeper/trust.h"
+#include "keeper/volumes.h"
 
 enum { EVENTS = 64, FRAME_MAX = sizeof(struct request_create), FRONT_PATIENCE_S = 5 };
 enum { DRAIN_MAX = 8, CATCH_UP_MAX = 256 };
@@ -52,14 +54,14 @@ void keeper_unwatch(struct keeper *keeper, int fd)
         (void)epoll_ctl(keeper->epoll, EPOLL_CTL_DEL, fd, NULL);
 }
 
-/* As process_reap without waiting, for one whose pidfd is watched. */
+/* As process_reap without waiting, for a process whose pidfd is watched. */
 static int reap_watched(struct keeper *keeper, struct process *process, enum watch_kind what, uint32_t box,
                         uint32_t payload, struct process_end *ret)
 {
     keeper_unwatch(keeper, process->pidfd);
     int r = process_reap(process, 0, ret);
     if (r == -ECHILD) {
-        /* Somebody else has reaped it: how it ended is lost, and its number may be a stranger's by now. */
+        /* Another part has reaped it: its status is lost, and its pid may be reused. */
         *ret = (struct process_end){ .code = -1, .signal = SIGKILL };
         process->pidfd = fd_close(process->pidfd);
         process->pid = 0;
@@ -75,27 +77,48 @@ static void drop_front(struct keeper *keeper)
     keeper_unwatch(keeper, keeper->front);
     keeper->front = fd_close(keeper->front);
     keeper_forget_held(keeper);
+    keeper_egress_front_gone(keeper);
     keeper->stopping |= keeper->end_with_front;
 }
 
-bool keeper_tell(struct keeper *keeper, const struct event *event, const int *fds, size_t n_fds)
+bool keeper_tell(struct keeper *keeper, const void *event, size_t size, const int *fds, size_t n_fds)
 {
+    const struct event_head *head = event;
+    struct err e;
+
     if (keeper->front < 0)
         return true;
-    /* The socket blocks for a while, so that nothing is lost silently; who does not read for that long is no front. */
-    int r = link_send(keeper->front, event, sizeof *event, fds, n_fds);
-    /* The kernel counts per user how many descriptors are on their way, and a box of his may be who has them there. */
+    /* The socket blocks for a while, so that no event is lost silently; a front that does not read for that long is
+     * dropped. */
+    int r = link_send(keeper->front, event, size, fds, n_fds);
+    /* The kernel counts descriptors in flight per user, and a box of that user may have used up the limit. */
     bool whole = r != -ETOOMANYREFS;
-    if (!whole) {
-        struct event bare = *event;
-        if (bare.type == EVENT_DONE)
-            bare.result = err_at(&bare.err, ETOOMANYREFS, STEP_PROTOCOL, 0, "descriptors");
-        r = link_send(keeper->front, &bare, sizeof bare, NULL, 0);
+    if (!whole && head->serial) {
+        (void)err_at(&e, ETOOMANYREFS, STEP_PROTOCOL, 0, "descriptors");
+        keeper_tell_done(keeper, head->box, head->serial, &e);
+        return false;
     }
-    /* One that has gone may have said something before: that is worked off, and then its end is read. */
+    if (!whole)
+        r = link_send(keeper->front, event, size, NULL, 0);
+    /* A closed front may have sent requests before: they are handled first, then the end is read. */
     if (r < 0 && r != -EPIPE && r != -ECONNRESET)
         drop_front(keeper);
     return whole;
+}
+
+void keeper_tell_done(struct keeper *keeper, uint32_t box, uint32_t serial, const struct err *e)
+{
+    struct event_done done = { .head = { .type = EVENT_DONE, .box = box, .serial = serial, .result = -e->code },
+                               .err = *e };
+
+    keeper_tell(keeper, &done, sizeof done, NULL, 0);
+}
+
+void keeper_tell_end(struct keeper *keeper, const struct kept_payload *p)
+{
+    bool has_failed = p->end.head.type == EVENT_FAILED;
+
+    keeper_tell(keeper, &p->end, has_failed ? sizeof p->end.failed : sizeof p->end.ended, NULL, 0);
 }
 
 void keeper_fill_usage(const struct box_usage *full, struct frame_usage *ret)
@@ -151,7 +174,7 @@ void keeper_end_box(struct keeper *keeper, struct kept_box *box, const struct er
     for (unsigned i = 0; i < KEEPER_PAYLOADS; i++)
         if (box->payload[i] && box->payload[i]->forking)
             keeper_fork_failed(keeper, box, i, &going);
-    /* What it says from here on, nobody listens to. */
+    /* Its messages are no longer read. */
     keeper_unwatch(keeper, box->box.link);
     keeper_unwatch(keeper, box->box.first.link);
     keeper_unwatch(keeper, box->box.birth);
@@ -159,13 +182,14 @@ void keeper_end_box(struct keeper *keeper, struct kept_box *box, const struct er
         box_kill(&box->box);
     else if (box->waiting->job.process.pidfd >= 0)
         (void)!process_signal(&box->waiting->job.process, SIGKILL);
-    else if (box->waiting->opener && box->waiting->deadline_us)     /* later it has the last copies: see opener.c */
+    else if (box->waiting->opener && box->waiting->deadline_us)     /* afterwards the opener has the last copies: see
+                                                                     * opener.c */
         (void)!process_signal(&box->waiting->opener->process, SIGKILL);
     else
         keeper->look_at_line = true;
     if (box->box.first.waiting)
         keeper_reap_later(keeper, &box->box.first.process);
-    /* If it is being born, the midwife's end says who is to end with it (keeper_birth_goes_on). */
+    /* During a birth the midwife's end decides which processes must end (keeper_birth_goes_on). */
     if (box->box.birth < 0)
         keeper_reap_later(keeper, &box->box.midwife);
     for (unsigned i = 0; i < KEEPER_PAYLOADS; i++)
@@ -173,29 +197,30 @@ void keeper_end_box(struct keeper *keeper, struct kept_box *box, const struct er
             (void)!process_signal(&box->payload[i]->payload.process, SIGKILL);
 }
 
-/* The box's processes are all gone. What ended with it is told before it is. */
+/* All processes of the box are gone. Reports their ends before the box's. */
 void keeper_bury_box(struct keeper *keeper, struct kept_box *box)
 {
-    struct event gone = { .type = EVENT_GONE, .box = box->slot, .token = box->token, .serial = box->destroy_serial,
-                          .err = box->cause, .result = -box->cause.code };
+    struct event_gone gone = { .head = { .type = EVENT_GONE, .box = box->slot, .serial = box->destroy_serial },
+                               .token = box->token, .cause = box->cause };
 
     keeper_unwatch(keeper, box->box.oom);
     keeper_unwatch(keeper, box->box.door);
     keeper_egress_box_gone(keeper, box);
     box_release(&keeper->host, &box->box);
     keeper_leave_family(box);
-    if (box->create_serial) {
-        struct event failed = { .type = EVENT_DONE, .box = box->slot, .serial = box->create_serial, .token = box->token,
-                                .result = box->cause.code ? -box->cause.code : -ECANCELED, .err = box->cause };
-        keeper_tell(keeper, &failed, NULL, 0);
-    }
+    if (!box->cause.code)
+        (void)err_at(&box->cause, ECANCELED, STEP_WAIT, 0, "the box is going");
+    if (box->create_serial)
+        keeper_tell_done(keeper, box->slot, box->create_serial, &box->cause);
     for (unsigned i = 0; i < KEEPER_PAYLOADS; i++)
         if (box->payload[i])
             keeper_free_payload(keeper, box, i);
     keeper->box[box->slot] = NULL;
     keeper->n_boxes--;
     keeper->n_dying -= box->dying;
-    keeper_tell(keeper, &gone, NULL, 0);
+    keeper_tell(keeper, &gone, sizeof gone, NULL, 0);
+    keeper_release_layer(box->layer);
+    keeper_drop_trust(&box->trust);
     free(box);
 }
 
@@ -219,7 +244,7 @@ static void init_ended(struct keeper *keeper, struct kept_box *box)
                       "init ended on its own");
         keeper_end_box(keeper, box, &cause);
     }
-    /* Init waits for everybody in its namespace, but a payload that is our child may still have to be reaped by us. */
+    /* Init waits for everything in its namespace, but a payload is our child and may still have to be reaped by us. */
     if (!has_running_payload(box))
         keeper_bury_box(keeper, box);
 }
@@ -232,7 +257,7 @@ static void box_speaks(struct keeper *keeper, struct kept_box *box)
         return;
     keeper_unwatch(keeper, box->box.link);
     int r = box_ready(&box->box, false, &e);
-    /* The first payload's word is of no use before init's, and would wake us until that comes. */
+    /* The first payload's message is useless before init's, and would wake us until then. */
     int next = box->box.link >= 0 ? box->box.link : box->box.first.link;
     if (r == 0 && keeper_watch(keeper, next, WATCH_BOX_LINK, box->slot, 0) < 0)
         r = err_at(&e, ENOMEM, STEP_MEMORY, 0, "watching the box");
@@ -240,8 +265,7 @@ static void box_speaks(struct keeper *keeper, struct kept_box *box)
         keeper_judge_fork(keeper, box, &e);
         keeper_end_box(keeper, box, &e);
     } else if (r > 0) {
-        struct event ready = { .type = EVENT_READY, .box = box->slot, .serial = box->create_serial,
-                               .token = box->token };
+        struct event_head ready = { .type = EVENT_READY, .box = box->slot, .serial = box->create_serial };
         box->create_serial = 0;
         box->deadline_us = 0;
         keeper_reap_later(keeper, &box->box.midwife);
@@ -250,17 +274,17 @@ static void box_speaks(struct keeper *keeper, struct kept_box *box)
             box->family->n_late = 0;
             (void)!keeper_watch(keeper, box->box.first.process.pidfd, WATCH_FIRST_END, box->slot, 0);
         }
-        /* From here on only its end is of interest; it is reaped with the box, or by whoever gets it for a command. */
+        /* From now on only its end matters; it is reaped with the box, or when it gets a command. */
         keeper_unwatch(keeper, box->box.first.link);
         keeper_egress_box_ready(keeper, box);
         if (box->box.door >= 0)
             (void)!keeper_watch(keeper, box->box.door, WATCH_DOOR, box->slot, 0);
-        keeper_tell(keeper, &ready, NULL, 0);
+        keeper_tell(keeper, &ready, sizeof ready, NULL, 0);
     }
 }
 
-/* The payload that waits for a command has ended: somebody killed it, or init, whose own end waits until we have reaped
- * it. */
+/* The payload that waits for a command has ended: it or init was killed, and init's own end waits until we have reaped
+ * the payload. */
 static void first_ended(struct keeper *keeper, struct kept_box *box)
 {
     struct process_end end;
@@ -270,9 +294,9 @@ static void first_ended(struct keeper *keeper, struct kept_box *box)
         || reap_watched(keeper, &box->box.first.process, WATCH_FIRST_END, box->slot, 0, &end) <= 0)
         return;
     if (box->box.state == BOX_MAKING)
-        return;     /* its last word, or init's, says why */
+        return;     /* its last message, or init's, says why */
     if (box->family) {
-        /* The zygote can give another. */
+        /* The zygote can fork another. */
         payload_done(&box->box.first);
         box->box.first.waiting = false;
         return;
@@ -284,24 +308,24 @@ static void first_ended(struct keeper *keeper, struct kept_box *box)
 static void payload_speaks(struct keeper *keeper, struct kept_box *box, unsigned slot)
 {
     struct kept_payload *p = box->payload[slot];
-    struct event event = { .type = EVENT_STARTED, .box = box->slot, .payload = (uint16_t)slot, .token = p->token,
-                           .code = (int32_t)p->way, .cpu_us = p->cpu_before_us };
+    struct event_started started = { .head = { .type = EVENT_STARTED, .box = box->slot, .payload = (uint16_t)slot },
+                                     .token = p->token, .cpu_before_us = p->cpu_before_us, .way = p->way };
+    struct event_failed failed = { .head = { .type = EVENT_FAILED, .box = box->slot, .payload = (uint16_t)slot },
+                                   .token = p->token };
 
     keeper_unwatch(keeper, p->payload.link);
-    int r = payload_started(&p->payload, &event.err);
+    int r = payload_started(&p->payload, &failed.err);
     if (p->payload.link >= 0)
         (void)!keeper_watch(keeper, p->payload.link, WATCH_PAYLOAD_LINK, box->slot, slot);
     if (r == 0)
         return;
-    if (r > 0 && keeper_tell(keeper, &event, &p->payload.terminal, p->payload.terminal >= 0))
+    if (r > 0 && keeper_tell(keeper, &started, sizeof started, &p->payload.terminal, p->payload.terminal >= 0))
         return;
-    if (r > 0) {    /* nobody would ever see what it writes to its terminal */
-        r = err_at(&event.err, ETOOMANYREFS, STEP_STDIO, 0, "handing the terminal over");
+    if (r > 0) {    /* without the front's copy of the terminal its output would be lost */
+        (void)err_at(&failed.err, ETOOMANYREFS, STEP_STDIO, 0, "handing the terminal over");
         (void)!process_signal(&p->payload.process, SIGKILL);
     }
-    event.type = EVENT_FAILED;
-    event.result = r;
-    p->end = event;
+    p->end.failed = failed;
 }
 
 static void payload_ended(struct keeper *keeper, struct kept_box *box, unsigned slot)
@@ -311,23 +335,26 @@ static void payload_ended(struct keeper *keeper, struct kept_box *box, unsigned 
 
     if (reap_watched(keeper, &p->payload.process, WATCH_PAYLOAD_END, box->slot, slot, &end) <= 0)
         return;
-    /* All that it said, up to the end of the link: its last word may be why it never ran. */
+    /* Reads its messages up to the end of the link: the last one may be why it never ran. */
     for (int i = 0; i < DRAIN_MAX && p->payload.link >= 0; i++)
         payload_speaks(keeper, box, slot);
-    /* Whoever else kept the other end has nothing to say. */
+    /* Another process that holds the other end may not speak for it. */
     keeper_unwatch(keeper, p->payload.link);
     p->payload.link = fd_close(p->payload.link);
     p->ended = true;
     p->deadline_us = 0;
     keeper_door_speaks(keeper, box);
-    if (p->end.type != EVENT_FAILED) {
-        p->end = (struct event){ .type = EVENT_ENDED, .box = box->slot, .payload = (uint16_t)slot, .token = p->token,
-                                 .wall_us = clock_monotonic_us() - p->started_us, .cpu_us = end.cpu_us,
-                                 .peak_bytes = end.peak_bytes, .code = end.code, .signal = end.signal };
+    if (p->end.head.type != EVENT_FAILED) {
+        p->end.ended = (struct event_ended){
+            .head = { .type = EVENT_ENDED, .box = box->slot, .payload = (uint16_t)slot },
+            .token = p->token,
+            .end = { .wall_us = clock_monotonic_us() - p->started_us, .cpu_us = end.cpu_us,
+                     .peak_bytes = end.peak_bytes, .code = end.code, .signal = end.signal },
+        };
         p->how = end;
         keeper_command_ended(keeper, box, p);
     } else {
-        keeper_tell(keeper, &p->end, NULL, 0);
+        keeper_tell_end(keeper, p);
     }
     if (box->dying && box->box.init.pidfd < 0 && !has_running_payload(box))
         keeper_bury_box(keeper, box);
@@ -342,14 +369,14 @@ static void front_speaks(struct keeper *keeper)
 
     if (size == -EAGAIN)
         return;
-    /* An empty frame looks like the end, but may bring descriptors. */
+    /* An empty frame looks like the end, but may carry descriptors. */
     for (size_t i = 0; i < n_fds && size <= 0; i++)
         fds[i] = fd_close(fds[i]);
     if (size <= 0 || !keeper_request(keeper, frame, (size_t)size, fds, n_fds))
         drop_front(keeper);
 }
 
-/* The last front may be gone without our having noticed yet: what it said is worked off, and it makes room. */
+/* The last front may be gone unnoticed: handles its last requests, and frees its place. */
 static void notice_gone_front(struct keeper *keeper)
 {
     struct pollfd front = { .fd = keeper->front };
@@ -373,7 +400,7 @@ static void front_connects(struct keeper *keeper)
     if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
         return;
     notice_gone_front(keeper);
-    /* One front at a time, and only the one we serve; root may take its place. */
+    /* One front at a time, and only our own user's; root may replace it. */
     if ((peer.uid != keeper->front_uid && peer.uid != 0) || keeper->front >= 0)
         return;
     if (set_patience(fd) < 0 || keeper_watch(keeper, fd, WATCH_FRONT, 0, 0) < 0)
@@ -451,6 +478,9 @@ static void dispatch(struct keeper *keeper, uint64_t what)
     case WATCH_DYING:
         keeper_reap_dying(keeper, false);
         break;
+    case WATCH_VOLUME:
+        keeper_volumes_ended(keeper);
+        break;
     case WATCH_SIGNALS:
         keeper->stopping = true;
         break;
@@ -481,10 +511,11 @@ static void end_all(struct keeper *keeper)
         keeper_bury_box(keeper, box);
     }
     keeper_end_families(keeper);
+    keeper_end_volumes(keeper);
     keeper_egress_close(keeper);
 }
 
-/* SIGTERM and SIGINT end the boxes first. Children get a mask of their own before they become anything else. */
+/* SIGTERM and SIGINT end the boxes first. Children set their own mask before anything else. */
 static int watch_signals(struct keeper *keeper)
 {
     sigset_t set;
@@ -498,18 +529,7 @@ static int watch_signals(struct keeper *keeper)
     return keeper_watch(keeper, keeper->signals, WATCH_SIGNALS, 0, 0);
 }
 
-/* A box takes some twenty descriptors of ours. */
-static void raise_descriptors(void)
-{
-    struct rlimit limit;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-        limit.rlim_cur = limit.rlim_max;
-        (void)!setrlimit(RLIMIT_NOFILE, &limit);
-    }
-}
-
-/* One round. How many events it had, or -errno. */
+/* One round. Returns the number of events, or -errno. */
 static int serve(struct keeper *keeper, int wait_ms)
 {
     struct epoll_event events[EVENTS];
@@ -529,7 +549,7 @@ int keeper_run(struct keeper *keeper, int front, int listener, uid_t front_uid, 
     keeper->listener = listener;
     keeper->front_uid = front_uid;
     keeper->signals = -1;
-    raise_descriptors();
+    keeper->boxes_most = keeper_raise_descriptors();
     keeper->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (keeper->epoll < 0)
         return err_at(e, errno, STEP_HOST, 0, "epoll");
@@ -547,7 +567,7 @@ int keeper_run(struct keeper *keeper, int front, int listener, uid_t front_uid, 
     keeper_egress_connect(keeper);
 
     while (!keeper->stopping) {
-        /* If it was us who were slow, what came in time lies there: it is heard before anybody is called late. */
+        /* If we were slow, messages that came in time are still unread: read them before a deadline fires. */
         int n = keeper->deadline_us && keeper->deadline_us <= clock_monotonic_us() ? 1 : 0;
         for (int i = 0; n > 0 && i < CATCH_UP_MAX; i++)
             n = serve(keeper, 0);

@@ -1,12 +1,13 @@
-/* What takes its time in a box and must not take the loop's: a process that was killed and dies slowly (its own quota
- * may hold it back), and freezing. The first is reaped when its pidfd tells; the second is looked at again and again
- * until all of the box stands still, and answered then. */
+/* Slow work that must not block the loop: killed processes that die slowly (their own quota may hold them back), and
+ * freezing. The first are reaped when their pidfd is readable; a freezing box is checked repeatedly until all of it is
+ * frozen, and answered then. */
 #define _GNU_SOURCE
 #include "keeper/later.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
@@ -44,14 +45,14 @@ void keeper_reap_dying(struct keeper *keeper, bool block)
         }
         keeper_unwatch(keeper, d->process.pidfd);
         int r = process_reap(&d->process, block, &end);
-        /* Somebody traces it and has not let it go. */
+        /* A debugger traces it and has not detached. */
         if (r == 0 && keeper_watch(keeper, d->process.pidfd, WATCH_DYING, 0, 0) == 0) {
             at = &d->next;
             continue;
         }
         if (r == 0)
             (void)!process_reap(&d->process, 1, &end);
-        fd_close(d->process.pidfd);     /* if another has reaped it */
+        fd_close(d->process.pidfd);     /* if another part has reaped it */
         *at = d->next;
         free(d);
     }
@@ -76,11 +77,8 @@ int keeper_freeze(struct keeper *keeper, struct kept_box *box, uint32_t serial, 
 
 static void answer_freeze(struct keeper *keeper, struct kept_box *box, const struct err *e)
 {
-    struct event done = { .type = EVENT_DONE, .box = box->slot, .serial = box->freeze_serial, .result = -e->code,
-                          .err = *e };
-
     box->freeze_us = 0;
-    keeper_tell(keeper, &done, NULL, 0);
+    keeper_tell_done(keeper, box->slot, box->freeze_serial, e);
 }
 
 void keeper_freeze_on(struct keeper *keeper, struct kept_box *box, uint64_t now)
@@ -94,7 +92,7 @@ void keeper_freeze_on(struct keeper *keeper, struct kept_box *box, uint64_t now)
     }
     if (r == 0)
         r = err_at(&e, ETIMEDOUT, STEP_CGROUP, 0, "freezing the box");
-    /* Half frozen is neither. */
+    /* A half-frozen box is useless. */
     if (r < 0)
         (void)!box_thaw(&box->box, &ignored);
     answer_freeze(keeper, box, &e);
@@ -111,4 +109,20 @@ void keeper_freeze_cancel(struct keeper *keeper, struct kept_box *box, bool tell
     box->freeze_us = 0;
     if (tell)
         answer_freeze(keeper, box, &e);
+}
+
+uint32_t keeper_raise_descriptors(void)
+{
+    enum { OF_A_BOX = 24, OWN = 512, WANTED = OWN + KEEPER_BOXES * OF_A_BOX };
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return KEEPER_BOXES;
+    if (limit.rlim_max >= WANTED || setrlimit(RLIMIT_NOFILE, &(struct rlimit){ WANTED, WANTED }) < 0) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)!setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= WANTED)
+        return KEEPER_BOXES;
+    return limit.rlim_cur > OWN + OF_A_BOX ? (uint32_t)(limit.rlim_cur - OWN) / OF_A_BOX : 1;
 }

@@ -1,12 +1,12 @@
-/* When memory runs out in a box, all of it ends: on v2 the kernel sees to that (memory.oom.group), on v1 it ends one
- * process and tells us, and we end the others.
+/* When memory runs out in a box, all of it ends: on v2 the kernel does it (memory.oom.group); on v1 the kernel kills
+ * one process and notifies us, and we kill the others.
  *
- * None of that is over when the first of them has ended. v1 tells before it has chosen whom to end, and v2 counts one
- * after the other as it goes; who is dying still holds its memory. A command that starts meanwhile would be short of
- * memory that is not its own, and would be blamed for kills that are not its doing.
+ * None of that is over when the first process has ended. v1 notifies before it has chosen a victim, and v2 counts one
+ * kill after the other; dying processes still hold their memory. A command that started meanwhile would lack memory
+ * that others hold, and would be blamed for their kills.
  *
- * So the box settles first: until nobody is left in its leaf, ends are not told and nothing is started. The process in
- * which the kernel looks for a victim is itself in the leaf; so when that is empty, all is counted. */
+ * So the box settles first: until its leaf is empty, ends are not reported and nothing is started. The process in which
+ * the kernel searches for a victim is itself in the leaf; so when the leaf is empty, the counts are final. */
 #define _GNU_SOURCE
 #include "keeper/memory.h"
 
@@ -21,7 +21,7 @@
 
 enum { SETTLE_STEP_US = 1000, SETTLE_STEP_MOST_US = 16000, SETTLE_TIMEOUT_US = 5000000, HELD_MOST = 64 };
 
-/* Everybody in the box has been killed. One that hangs in a system call is not waited for for ever. */
+/* All processes of the box have been killed. The wait is bounded, because one may hang in a system call. */
 static void begin_to_settle(struct keeper *keeper, struct kept_box *box)
 {
     if (box->shortage || box->dying || cgroup_is_empty(&box->box.leaf))
@@ -50,7 +50,7 @@ void keeper_memory_ran_out(struct keeper *keeper, struct kept_box *box)
     begin_to_settle(keeper, box);
 }
 
-/* Looks at what the kernel has counted in the box. If it has killed for want of memory since, the box settles. */
+/* Reads the kernel's counters of the box. If there are new kills for lack of memory, the box settles. */
 static void look(struct keeper *keeper, struct kept_box *box)
 {
     uint64_t kills = box->oom_kills;
@@ -69,13 +69,13 @@ static void tell_end(struct keeper *keeper, struct kept_box *box, struct kept_pa
 
     p->untold = false;
     box_peaks_read(&box->box, &full);
-    keeper_fill_usage(&full, &p->end.usage);
+    keeper_fill_usage(&full, &p->end.ended.end.usage);
     full.cgroup.oom_kills -= p->oom_kills_before;
     if (p->out_of_memory && p->how.signal == SIGKILL && full.cgroup.oom_kills == 0)
         full.cgroup.oom_kills = 1;
     full.cgroup.pids_refused -= p->pids_refused_before;
-    p->end.outcome = (uint32_t)box_outcome(&p->how, p->timed_out ? OUTCOME_TIMEOUT : OUTCOME_NONE, &full);
-    keeper_tell(keeper, &p->end, NULL, 0);
+    p->end.ended.end.outcome = (uint32_t)box_outcome(&p->how, p->timed_out ? OUTCOME_TIMEOUT : OUTCOME_NONE, &full);
+    keeper_tell_end(keeper, p);
 }
 
 void keeper_command_ended(struct keeper *keeper, struct kept_box *box, struct kept_payload *p)
@@ -129,7 +129,7 @@ void keeper_settle_end(struct keeper *keeper, struct kept_box *box)
     for (unsigned i = 0; i < KEEPER_PAYLOADS; i++)
         if (box->payload[i] && box->payload[i]->untold)
             tell_end(keeper, box, box->payload[i]);
-    /* No later than the front who asks; and one of these may find the box short of memory again. */
+    /* Stops when the front is gone; and a request may run the box out of memory again. */
     for (struct held_request *h; keeper->front >= 0 && (h = s->held); free(h)) {
         s->held = h->next;
         (void)!keeper_request(keeper, h->frame, h->size, h->fds, h->n_fds);
@@ -148,7 +148,7 @@ void keeper_settle_on(struct keeper *keeper, struct kept_box *box, uint64_t now)
     if (s->step_us < SETTLE_STEP_MOST_US)
         s->step_us *= 2;
     else if (!cgroup_kills_together(&box->box.leaf))
-        cgroup_kill_members(&box->box.leaf);        /* somebody may have been born while the others were killed */
+        cgroup_kill_members(&box->box.leaf);        /* a process may have been forked while the others were killed */
     s->next_us = now + s->step_us;
 }
 

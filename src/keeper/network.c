@@ -19,10 +19,11 @@ static int make_connection(const struct engine_box *box, const struct request_so
 
     if (q->port < 1 || q->port > 65535)
         return err_at(e, EINVAL, STEP_PROTOCOL, 0, "port");
-    /* Whoever connects there is the box: callers of the front would have its grants, and pages of other boxes, too. */
+    /* A connection to the inlet is identified as the box: callers of the front would get the box's grants, and so would
+     * pages of other boxes. */
     if (q->port == KEEPER_INLET_PORT)
         return err_set(e, EPERM, STEP_USAGE,
-                       "port %u of a box is its inlet; only what runs in the box may connect there", q->port);
+                       "port %u of a box is for its grants; only what runs in the box may connect there", q->port);
     FD fd = box_socket(box, q->ipv6 ? AF_INET6 : AF_INET, SOCK_STREAM, e);
     if (fd < 0)
         return fd;
@@ -32,7 +33,7 @@ static int make_connection(const struct engine_box *box, const struct request_so
     return TAKE_FD(fd);
 }
 
-/* The box keeps it, too. */
+/* The box keeps a copy. */
 static int make_inlet(struct engine_box *box, const struct request_socket *q, struct err *e)
 {
     if (q->port != KEEPER_INLET_PORT)

@@ -1,4 +1,4 @@
-/* Sockets in a box's network, made for the process that asks. */
+/* Sockets in a box's network for the front. */
 #ifndef CARREL_KEEPER_NETWORK_H
 #define CARREL_KEEPER_NETWORK_H
 
@@ -6,7 +6,7 @@
 #include "box/box.h"
 #include "proto/keeper.h"
 
-/* Returns a descriptor of the caller's, or -errno. */
+/* Returns a descriptor that the caller owns, or -errno. */
 MUST_CHECK int keeper_make_socket(struct engine_box *box, const struct request_socket *q, struct err *e);
 
 #endif

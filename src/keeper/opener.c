@@ -1,13 +1,13 @@
-/* What callers hand over to be mounted is looked at by a child, the opener: never by the keeper itself.
+/* A child, the opener, handles the descriptors that callers want mounted; the keeper itself never touches them.
  *
- * Such a descriptor is a stranger's, and to touch it can take as long as its maker wants: fstat() asks a FUSE daemon,
- * every close() of one of its files waits for the daemon's word (not even SIGKILL ends that), and the last close of a
- * TCP socket with SO_LINGER waits for its peer. So the opener takes them out of their envelopes, and gives to the
- * keeper O_PATH descriptors of the same places: to clone a mount from one asks no daemon, and its close flushes
- * nothing. The last close can still block (of an envelope, with all that is in it; of a mount that was detached
- * meanwhile). That is never the keeper's, because the opener keeps its own copies until the keeper has closed its link,
- * and so is the last. An opener that does not answer in time costs its caller the box, and is killed; if that does not
- * end it, it stands in the table until its end, and a caller has only few places there. */
+ * Such a descriptor is untrusted, and using it can take as long as its maker wants: fstat() asks a FUSE daemon, every
+ * close() of one of its files waits for the daemon's answer (not even SIGKILL ends that), and the last close of a TCP
+ * socket with SO_LINGER waits for its peer. So the opener takes them out of their envelopes, and gives the keeper
+ * O_PATH descriptors of the same places: cloning a mount from one asks no daemon, and its close flushes nothing. The
+ * last close can still block (of an envelope with its contents; of a mount that was detached meanwhile). The opener
+ * makes it, because it keeps its own copies until the keeper has closed its link. An opener that does not answer in
+ * time costs its caller the box, and is killed; if it still does not end, it keeps its place in the table, and a caller
+ * has only few places there. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -25,6 +25,7 @@
 #include "base/title.h"
 #include "box/init.h"
 #include "box/payload.h"
+#include "keeper/create.h"
 #include "keeper/envelope.h"
 #include "keeper/opener.h"
 #include "sys/rights.h"
@@ -32,16 +33,16 @@
 enum { PATIENCE_MS = 10000, STUCK_MS = 1000 };
 enum { MOST_OF_CALLER = 128, MOST_OF_CALLER_IF_MANY = 4, MOST_STUCK_OF_CALLER = 8 };
 
-/* The opener's word; with it come the places. */
+/* The opener's answer, which carries the places. */
 struct opened {
-    struct err err;                     /* code 0: all is well */
-    uint32_t   uid, gid;                /* who made the envelopes */
+    struct err err;                     /* code 0: success */
+    uint32_t   uid, gid;                /* the maker of the envelopes */
     uint8_t    is_file[KEEPER_MOUNTS];
 };
 
 /* ---- the child ---- */
 
-/* Whose the mounts are is what their envelopes say; all must be of one caller. What they are, the descriptors say. */
+/* The envelopes show whose the mounts are; all must be of one caller. The descriptors show their types. */
 static int look(bool rootless, int *fds, size_t n, struct opened *ret, int *ret_place)
 {
     struct stat status;
@@ -53,7 +54,7 @@ static int look(bool rootless, int *fds, size_t n, struct opened *ret, int *ret_
         int r = envelope_open(&fds[i], rootless, &uid, &gid, e);
         if (r < 0)
             return r;
-        /* Without root the place is opened again and used with our own rights, which are nobody else's. */
+        /* Without root the place is opened again and used with our own rights, which only cover our own user. */
         if (rootless && uid != geteuid())
             return err_at(e, EPERM, STEP_TREE, i, "a server without root mounts only what its own user has opened");
         if (i > 0 && uid != ret->uid)
@@ -86,7 +87,7 @@ static _Noreturn void run(int keeper, bool rootless, int link, int *fds, size_t 
         n_places = (int)n;
     if (link_send(link, &opened, sizeof opened, place, (size_t)n_places) < 0)
         _exit(1);
-    /* Nothing comes but the end: then all that the keeper had of this is closed. */
+    /* Nothing but the end comes: then the keeper has closed all its descriptors. */
     while (recv(link, &nothing, 1, 0) < 0 && errno == EINTR)
         ;
     _exit(0);
@@ -94,7 +95,7 @@ static _Noreturn void run(int keeper, bool rootless, int link, int *fds, size_t 
 
 /* ---- the keeper's side ---- */
 
-/* Who is to answer for it, without touching what can block. */
+/* Finds the responsible caller, without touching anything that can block. */
 static int find_caller(bool rootless, int fd, uid_t *ret, struct err *e)
 {
     struct ucred maker = { .uid = geteuid() };
@@ -106,7 +107,7 @@ static int find_caller(bool rootless, int fd, uid_t *ret, struct err *e)
     return 0;
 }
 
-/* A free place in the table for one more of this caller. */
+/* A free place in the table for another child of this caller. */
 static int find_place(struct keeper *keeper, uid_t uid, struct opener **ret, struct err *e)
 {
     uint64_t now = clock_monotonic_us();
@@ -126,7 +127,7 @@ static int find_place(struct keeper *keeper, uid_t uid, struct opener **ret, str
         n_stuck += o->uid == uid && o->since_us && now - o->since_us > STUCK_MS * UINT64_C(1000);
     }
     if (n_stuck >= MOST_STUCK_OF_CALLER)
-        return err_set(e, EAGAIN, STEP_TREE, "%u mounts of user %u do not answer; end what serves them", n_stuck, uid);
+        return err_set(e, EAGAIN, STEP_TREE, "%u mounts of user %u do not answer; end their servers", n_stuck, uid);
     if (!*ret || n_of_caller >= (n < KEEPER_OPENERS / 2 ? MOST_OF_CALLER : MOST_OF_CALLER_IF_MANY))
         return err_set(e, EAGAIN, STEP_TREE, "too many mounts are being opened; try again");
     return 0;
@@ -157,7 +158,7 @@ int keeper_open_mounts(struct keeper *keeper, struct kept_box *box, const struct
 {
     struct opener *o = NULL;
     struct kept_create *w = NULL;
-    size_t n = frame_mount_count(q, MOUNT_HOST);
+    size_t n = frame_mount_flagged(&q->mounts, MOUNT_HAS_FD);
     uid_t uid = 0;
     int r = 0;
 
@@ -165,11 +166,11 @@ int keeper_open_mounts(struct keeper *keeper, struct kept_box *box, const struct
         r = find_caller(keeper->host.rootless, fds[i], &uid, e);
     if (r == 0)
         r = find_place(keeper, uid, &o, e);
-    if (r == 0 && !(w = calloc(1, sizeof *w)))
+    if (r == 0 && !(w = keeper_new_create(q)))
         r = err_at(e, ENOMEM, STEP_MEMORY, 0, "box");
     if (r == 0 && (r = start(keeper, o, fds, n, e)) < 0)
         free(w);
-    /* Before the front hears of it: it still has its own, or the opener has. */
+    /* Before the front gets an answer: it still has its copies, or the opener has. */
     for (size_t i = 0; i < n; i++)
         fds[i] = fd_close(fds[i]);
     if (r < 0 || !w)
@@ -177,9 +178,7 @@ int keeper_open_mounts(struct keeper *keeper, struct kept_box *box, const struct
     o->uid = uid;
     o->since_us = clock_monotonic_us();
     o->is_held = true;
-    w->frame = *q;
     w->opener = o;
-    w->job.link = w->job.process.pidfd = -1;
     w->deadline_us = clock_monotonic_us() + PATIENCE_MS * UINT64_C(1000);
     box->waiting = w;
     box->box.state = BOX_MAKING;
@@ -194,12 +193,12 @@ int keeper_take_mounts(struct keeper *keeper, struct kept_box *box, struct err *
 {
     struct kept_create *w = box->waiting;
     struct opened opened;
-    size_t n = frame_mount_count(&w->frame, MOUNT_HOST);
+    size_t n = frame_mount_flagged(&w->frame.mounts, MOUNT_HAS_FD);
     int r = link_receive(w->opener->link, &opened, sizeof opened, w->fds, n, false);
 
     if (r == 0)
         return 0;
-    /* It stays: what we have now must not be the last copy. */
+    /* The opener stays, because our copy must not be the last one. */
     keeper_unwatch(keeper, w->opener->link);
     w->deadline_us = w->opener->since_us = 0;
     if (r < 0)
@@ -213,9 +212,10 @@ int keeper_take_mounts(struct keeper *keeper, struct kept_box *box, struct err *
         return err_at(e, EPROTO, STEP_TREE, 0, "opening the mounts");
     w->frame.owner_uid = opened.uid;
     w->frame.owner_gid = opened.gid;
-    for (size_t i = 0, k = 0; i < w->frame.n_mounts; i++)
-        if (w->frame.mount[i].kind == MOUNT_HOST)
-            w->frame.mount[i].is_file = opened.is_file[k++];
+    struct frame_mounts *mounts = &w->frame.mounts;
+    for (size_t i = 0, k = 0; i < mounts->n; i++)
+        if (mount_table[mounts->at[i].kind].flags & MOUNT_HAS_FD)
+            mounts->at[i].is_file = opened.is_file[k++];
     return 1;
 }
 
@@ -226,7 +226,7 @@ void keeper_free_opener(struct keeper *keeper, struct opener *o)
     o->is_held = false;
     if (!o->since_us)
         o->since_us = clock_monotonic_us();
-    /* In order or not, it has nothing more to do. */
+    /* With or without success, its work is done. */
     if (o->process.pidfd >= 0)
         (void)!process_signal(&o->process, SIGKILL);
 }

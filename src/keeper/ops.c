@@ -1,5 +1,5 @@
-/* The operation table, after OpenSSH's monitor: every request is a row with its exact size, how many descriptors it
- * brings, whether its box and its payload must be there, and the states of the box in which it is legal. What does not
+/* The operation table, after OpenSSH's monitor: every request is a row with its exact size, its number of descriptors,
+ * whether its box and its payload must exist, and the states of the box in which it is legal. A request that does not
  * fit its row costs the front its connection. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -19,6 +19,7 @@
 #include "keeper/memory.h"
 #include "keeper/network.h"
 #include "keeper/opener.h"
+#include "keeper/volumes.h"
 #include "proto/checks.h"
 
 struct keeper_call {
@@ -27,10 +28,8 @@ struct keeper_call {
     const void         *frame;
     int                *fds;
     size_t              n_fds;
-    int                 reply_fd[METER_FDS];    /* owned: go with the answer */
-    size_t              n_reply;
-    struct event       *reply;
-    bool                later;          /* the answer comes with an event of its own */
+    int                 reply_fd;       /* owned: sent with the answer; -1: none */
+    bool                later;          /* the answer comes, or has come, with an event of its own */
 };
 
 #define STATE(s) (1u << (s))
@@ -39,6 +38,15 @@ enum {
     LIVE = STATE(BOX_READY) | STATE(BOX_FROZEN),
     ANY = LIVE | STATE(BOX_MAKING),
 };
+
+static struct event_head answer_head(const struct keeper_call *c, enum event_type type)
+{
+    const struct request_head *q = c->frame;
+
+    return (struct event_head){
+        .type = (uint16_t)type, .payload = q->payload, .box = q->box, .serial = q->serial
+    };
+}
 
 static int do_create(struct keeper_call *c, struct err *e)
 {
@@ -73,7 +81,7 @@ int keeper_watch_end(struct keeper *keeper, struct kept_box *box, unsigned slot,
     return r < 0 ? err_at(e, -r, STEP_MEMORY, 0, "watching the payload") : 0;
 }
 
-/* Puts a payload that runs, or is being forked, into its slot and watches it. */
+/* Puts a running or forking payload into its slot and watches it. */
 static int keep_payload(struct keeper_call *c, unsigned slot, struct kept_payload *p, struct err *e)
 {
     keeper_arm(c->keeper, p);
@@ -150,7 +158,8 @@ static int do_signal(struct keeper_call *c, struct err *e)
 
 static int do_freeze(struct keeper_call *c, struct err *e)
 {
-    int r = keeper_freeze(c->keeper, c->box, c->reply->serial, e);
+    const struct request_head *q = c->frame;
+    int r = keeper_freeze(c->keeper, c->box, q->serial, e);
 
     c->later = r == 0;
     return r < 0 ? r : 0;
@@ -171,38 +180,40 @@ static int do_limits(struct keeper_call *c, struct err *e)
 
 static int do_usage(struct keeper_call *c, struct err *e)
 {
+    struct event_usage usage = { .head = answer_head(c, EVENT_USAGE) };
     struct box_usage full;
 
     (void)e;
-    keeper_usage(&c->box->box, &c->reply->usage, &full);
+    keeper_usage(&c->box->box, &usage.usage, &full);
+    keeper_tell(c->keeper, &usage, sizeof usage, NULL, 0);
+    c->later = true;
     return 0;
 }
 
 static int do_socket(struct keeper_call *c, struct err *e)
 {
-    int fd = keeper_make_socket(&c->box->box, c->frame, e);
-
-    if (fd >= 0)
-        c->reply_fd[c->n_reply++] = fd;
-    return fd < 0 ? fd : 0;
+    c->reply_fd = keeper_make_socket(&c->box->box, c->frame, e);
+    return c->reply_fd < 0 ? c->reply_fd : 0;
 }
 
 static int do_meter(struct keeper_call *c, struct err *e)
 {
-    int cpu = -1, peak = -1;
+    struct event_meter meter = { .head = answer_head(c, EVENT_METER) };
+    FD cpu = -1, peak = -1;
     bool is_ns = false;
 
     if (c->box->box.has_leaf)
         cgroup_open_meter(&c->box->box.leaf, &cpu, &is_ns, &peak);
-    if (cpu >= 0) {
-        c->reply->code |= is_ns ? METER_CPU_NS : METER_CPU_US;
-        c->reply_fd[c->n_reply++] = cpu;
-    }
-    if (peak >= 0) {
-        c->reply->code |= METER_MEMORY_PEAK;
-        c->reply_fd[c->n_reply++] = peak;
-    }
-    return c->n_reply ? 0 : err_at(e, EOPNOTSUPP, STEP_CGROUP, 0, "nothing counts what the box uses");
+    if (cpu < 0 && peak < 0)
+        return err_at(e, EOPNOTSUPP, STEP_CGROUP, 0, "nothing counts what the box uses");
+    if (cpu >= 0)
+        meter.files |= is_ns ? METER_CPU_NS : METER_CPU_US;
+    if (peak >= 0)
+        meter.files |= METER_MEMORY_PEAK;
+    const int fds[METER_FDS] = { cpu >= 0 ? cpu : peak, peak };
+    keeper_tell(c->keeper, &meter, sizeof meter, fds, (size_t)(cpu >= 0) + (peak >= 0));
+    c->later = true;
+    return 0;
 }
 
 static int do_files(struct keeper_call *c, struct err *e)
@@ -227,7 +238,7 @@ static int do_close_input(struct keeper_call *c, struct err *e)
     struct kept_payload *p = c->box->payload[q->payload];
 
     (void)e;
-    /* Standard input is held first, if it is held at all. */
+    /* If standard input is held, it comes first. */
     if (p->n_held == KEEPER_HELD) {
         fd_close(p->held[0]);
         memmove(p->held, p->held + 1, sizeof p->held - sizeof p->held[0]);
@@ -277,16 +288,36 @@ static int do_destroy(struct keeper_call *c, struct err *e)
     return 0;
 }
 
+static int do_layer(struct keeper_call *c, struct err *e)
+{
+    const struct request_layer *q = c->frame;
+
+    if (strnlen(q->owner, sizeof q->owner) == sizeof q->owner || !q->owner[0]
+        || strspn(q->owner, "abcdefghijklmnopqrstuvwxyz0123456789-") != strlen(q->owner) || q->template == 0
+        || q->template > c->keeper->n_templates)
+        return err_at(e, EINVAL, STEP_PROTOCOL, 0, "layer");
+    return clerk_order(&c->keeper->clerk, q, c->fds, e);
+}
+
+static int do_volume(struct keeper_call *c, struct err *e)
+{
+    int r = keeper_change_volume(c->keeper, c->frame, e);
+
+    c->later = r > 0;
+    return r < 0 ? r : 0;
+}
+
+enum { CREATE_FDS = (int)KEEPER_MOUNTS + (int)CREATE_TRUST_FDS };
 enum { NEEDS_PAYLOAD = 1, FREE_PAYLOAD = 2, NO_SLOT = 4 };
 
 static const struct keeper_op {
     size_t   size;
     unsigned states;
-    unsigned payload;               /* NEEDS_PAYLOAD: the slot is in use; NO_SLOT: it is about no box at all */
+    unsigned payload;               /* NEEDS_PAYLOAD: the slot is in use; NO_SLOT: the request concerns no box */
     size_t   least_fds, most_fds;
     int    (*run)(struct keeper_call *, struct err *);
 } ops[REQUEST_COUNT] = {
-    [REQUEST_CREATE]  = { sizeof(struct request_create), NO_BOX, 0, 0, KEEPER_MOUNTS, do_create },
+    [REQUEST_CREATE]  = { sizeof(struct request_create), NO_BOX, 0, 0, CREATE_FDS, do_create },
     [REQUEST_START]   = { sizeof(struct request_start), STATE(BOX_READY), FREE_PAYLOAD, 1, 4 + KEEPER_HELD, do_start },
     [REQUEST_SIGNAL]  = { sizeof(struct request_signal), LIVE, NEEDS_PAYLOAD, 0, 0, do_signal },
     [REQUEST_FREEZE]  = { sizeof(struct request_head), STATE(BOX_READY), 0, 0, 0, do_freeze },
@@ -302,10 +333,12 @@ static const struct keeper_op {
     [REQUEST_FAMILY]  = { sizeof(struct request_family), NO_BOX, NO_SLOT, 1, 2, do_family },
     [REQUEST_NET]     = { sizeof(struct request_net), STATE(BOX_READY), 0, 0, 0, do_net },
     [REQUEST_METER]   = { sizeof(struct request_head), LIVE, 0, 0, 0, do_meter },
-    [REQUEST_FAMILY_END] = { sizeof(struct request_head), NO_BOX, NO_SLOT, 0, 0, do_family_end },
+    [REQUEST_LAYER]   = { sizeof(struct request_layer), NO_BOX, NO_SLOT, 2, 2, do_layer },
+    [REQUEST_VOLUME]  = { sizeof(struct request_volume), NO_BOX, NO_SLOT, 0, 0, do_volume },
+    [REQUEST_FAMILY_END] = { sizeof(struct request_family_end), NO_BOX, NO_SLOT, 0, 0, do_family_end },
 };
 
-/* 0, or why this request cannot be carried out now. *ret_illegal: no honest front would have sent it. */
+/* 0, or why this request cannot be executed now. *ret_illegal: a correct front would never have sent it. */
 static int check(const struct keeper_op *op, const struct kept_box *box, const struct request_head *head, struct err *e)
 {
     enum box_state state = box ? box->box.state : BOX_NONE;
@@ -335,23 +368,23 @@ bool keeper_request(struct keeper *keeper, const void *frame, size_t size, int *
 
     legal = legal && op->run && size == op->size && n_fds >= op->least_fds && n_fds <= op->most_fds;
     if (legal) {
-        struct event reply = { .type = EVENT_DONE, .box = head->box, .payload = head->payload, .serial = head->serial };
         struct keeper_call call = { .keeper = keeper,
                              .box = op->payload == NO_SLOT ? NULL : keeper->box[head->box],
                              .frame = frame,
                              .fds = fds,
                              .n_fds = n_fds,
-                             .reply = &reply };
-        reply.result = check(op, call.box, head, &reply.err);
-        if (reply.result == 0 && op->payload == FREE_PAYLOAD)
-            reply.result = keeper_hold(keeper, call.box, frame, size, fds, n_fds, &reply.err);
-        call.later = reply.result > 0;
-        if (reply.result == 0)
-            reply.result = op->run(&call, &reply.err);
-        if (!call.later || reply.result < 0)
-            keeper_tell(keeper, &reply, call.reply_fd, call.n_reply);
-        for (size_t i = 0; i < call.n_reply; i++)
-            fd_close(call.reply_fd[i]);
+                             .reply_fd = -1 };
+        struct event_done done = { .head = answer_head(&call, EVENT_DONE) };
+        int r = check(op, call.box, head, &done.err);
+        if (r == 0 && op->payload == FREE_PAYLOAD)
+            r = keeper_hold(keeper, call.box, frame, size, fds, n_fds, &done.err);
+        call.later = r > 0;
+        if (r == 0)
+            r = op->run(&call, &done.err);
+        done.head.result = r < 0 ? r : 0;
+        if (!call.later || r < 0)
+            keeper_tell(keeper, &done, sizeof done, &call.reply_fd, call.reply_fd >= 0);
+        fd_close(call.reply_fd);
     }
     for (size_t i = 0; i < n_fds; i++)
         fds[i] = fd_close(fds[i]);

@@ -1,13 +1,13 @@
 /* A call waits in a queue until a connection is free; at most CONNS_MAX are open for calls, and each stream (a watch)
- * has one more of its own. Connections that are not used are kept for IDLE_MS, the last used first, so that a quiet
- * controller keeps one.
+ * has one more of its own. Idle connections are kept for IDLE_MS, the last used first, so that a quiet controller keeps
+ * one.
  *
- * A kept connection may be closed by the server at the very moment a request is sent. If not a byte of an answer has
- * come, the call is made once more on a fresh connection. For a POST this may mean that the server acts twice; whatever
- * is created here has a fixed name, so that the second one is told 409.
+ * The server may close a kept connection just as a request is sent. If not a byte of an answer has come, the call is
+ * retried once on a fresh connection. For a POST this may mean that the server acts twice; every object that we create
+ * has a fixed name, so the second attempt gets 409.
  *
- * While a name is looked up or a credential plugin runs, calls wait in the queue; the loop goes on. When the lookup
- * fails, the addresses of before are tried once more. */
+ * While a name is looked up or a credential plugin runs, calls wait in the queue; the loop goes on. If the lookup
+ * fails, the previous addresses are tried once more. */
 #include "kube/client.h"
 
 #include <arpa/inet.h>
@@ -75,7 +75,7 @@ static void on_resolved(struct kube_resolve *r, struct addrinfo *found)
     loop_task_add(c->loop, &c->dispatch);
 }
 
-/* All addresses have been tried; the name may lead somewhere else by now. */
+/* All addresses have failed; the name may have others by now. */
 static void resolve(struct kube_client *c)
 {
     c->resolve.on_done = on_resolved;
@@ -83,7 +83,7 @@ static void resolve(struct kube_client *c)
         c->next_address = c->addresses;
 }
 
-/* ---- what comes of a call ---- */
+/* ---- the end of a call ---- */
 
 static void leave_queue(struct kube_call *call)
 {
@@ -221,7 +221,7 @@ static void on_renewed(struct kube_plugin *p, int error, struct err *e)
     loop_task_add(c->loop, &c->dispatch);
 }
 
-/* The credentials may have been renewed meanwhile (a token that is rotated, a plugin). */
+/* Uses credentials that were renewed meanwhile (a rotated token, a plugin). */
 static void renew(struct kube_client *c)
 {
     struct err e;
@@ -296,7 +296,7 @@ static void give(struct client_conn *k, struct kube_call *call)
     if (loop_now_ms() - c->refreshed_ms > REFRESH_MS) {
         c->refreshed_ms = loop_now_ms();
         if (kube_config_refresh(c->config, &ignored) < 0)
-            c->refreshed_ms = loop_now_ms(); /* the old one may still be good; 401 tells */
+            c->refreshed_ms = loop_now_ms(); /* the old one may still be good; else we get 401 */
     }
     leave_queue(call);
     k->call = call;
@@ -325,7 +325,7 @@ static void on_ready(struct kube_conn *conn)
         loop_task_add(k->client->loop, &k->client->dispatch);
 }
 
-/* Opens a connection for this very call. */
+/* Opens a connection for this call. */
 static void start_conn(struct kube_client *c, struct kube_call *call)
 {
     struct client_conn *k;

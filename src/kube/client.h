@@ -13,27 +13,27 @@ struct kube_conn;
 #define KUBE_MERGE_PATCH "application/merge-patch+json"
 #define KUBE_JSON_PATCH  "application/json-patch+json"
 
-/* One request and its answer. Embedded in what it is for. Zeroed = not started. */
+/* One request and its answer. Embedded in its user's struct. Zeroed = not started. */
 struct kube_call {
-    /* For the caller to set: */
+    /* Set by the caller. */
     const char *method;             /* static */
     char       *path;               /* owned by the call: "/api/v1/…", escaped */
     const char *type;               /* of the body; static; NULL: there is none */
     struct buf  body;
     size_t      answer_max;         /* 0: ANSWER_MAX */
-    uint32_t    deadline_ms;        /* for all of it, from the first try; 0: none */
+    uint32_t    deadline_ms;        /* for the whole call, from the first try; 0: none */
     uint32_t    silence_ms;         /* the longest time without a byte; 0: a default */
-    bool        is_urgent;          /* waits for no other call */
+    bool        is_urgent;          /* does not wait for other calls */
     void      (*on_done)(struct kube_call *c);          /* exactly once, from the loop; may start it again or free it */
     void      (*on_data)(struct kube_call *c, const char *data, size_t size);   /* a stream's; see below */
 
-    /* What came of it: */
-    int         status;             /* 0: no answer, and e says why */
+    /* The result. */
+    int         status;             /* 0: no answer; e has the reason */
     struct buf  answer;             /* whole, unless on_data is set and status is 200 */
-    uint32_t    retry_after_ms;     /* the server asked for it; 0: it did not */
+    uint32_t    retry_after_ms;     /* as the server demanded; 0: it did not */
     struct err  e;
 
-    /* The client's: */
+    /* Private to the client. */
     struct kube_client *client;
     struct kube_conn   *conn;
     struct kube_call   *next, **back;   /* in the queue */
@@ -41,16 +41,16 @@ struct kube_call {
     bool                running, again;
 };
 
-/* Resolves the host's name and runs a credential plugin, and waits for both; later on nobody waits. config is borrowed
- * and may be changed by the client (token). */
+/* Resolves the host's name and runs a credential plugin, and blocks for both; nothing blocks later. config is borrowed,
+ * and the client may change it (token). */
 MUST_CHECK int kube_client_new(struct loop *l, struct kube_config *config, struct kube_client **ret, struct err *e);
 void kube_client_free(struct kube_client *c);
-/* Who is told, in words, when credentials cannot be renewed; those of before are kept. */
+/* Called with a sentence when credentials cannot be renewed; the old ones are kept. */
 void kube_client_on_trouble(struct kube_client *c, void (*on_trouble)(const char *text));
 
-/* path, body and answer are freed by kube_call_done(), or kept for another start. */
+/* kube_call_done() frees path, body and answer; until then the call can be started again. */
 void kube_call_start(struct kube_client *client, struct kube_call *c);
-/* Ends it without on_done(). */
+/* Cancels it without on_done(). */
 void kube_call_cancel(struct kube_call *c);
 void kube_call_done(struct kube_call *c);
 

@@ -1,11 +1,11 @@
-/* A kubeconfig is loaded by libyaml as one document (JSON is YAML too). From current-context three names lead to a
- * context, a cluster and a user; of these the known members are taken. An unknown member is ignored, as kubectl does;
- * one of a wrong kind is an error that names file and line.
+/* libyaml loads a kubeconfig as one document (JSON is YAML too). current-context leads by name to a context, a cluster
+ * and a user, whose known members are read. An unknown member is ignored, as in kubectl; a member of a wrong kind is an
+ * error with file and line.
  *
- * Several files count as one, by kubectl's rules: the first that sets current-context, and the first that has an
- * element of a name, wins; elements are taken whole, and paths in them are relative to their own file.
+ * Several files are merged by kubectl's rules: the first file that sets current-context wins, and for each name the
+ * first file that has such an element; elements are taken whole, and paths in them are relative to their own file.
  *
- * Keys and certificates stay in memory: they are handed to OpenSSL as PEM text and never written anywhere. */
+ * Keys and certificates stay in memory: OpenSSL gets them as PEM text, and no file is written. */
 #include "kube/config.h"
 
 #include <ctype.h>
@@ -98,7 +98,7 @@ char *kube_file_read(const char *path, size_t most_bytes, size_t *ret_size, stru
     buf_init(&b, most_bytes);
     *ret_size = 0;
     if (fd < 0) {
-        err_set(e, errno, STEP_USAGE, "%s", path);
+        err_set(e, errno, STEP_USAGE, "cannot read %s: %s", path, strerror(errno));
         return NULL;
     }
     for (;;) {
@@ -108,7 +108,8 @@ char *kube_file_read(const char *path, size_t most_bytes, size_t *ret_size, stru
         if (n > 0)
             buf_add(&b, piece, (size_t)n);
         if (code || buf_error(&b) < 0) {
-            err_set(e, code ? code : b.failure, STEP_USAGE, "%s", path);
+            code = code ? code : b.failure;
+            err_set(e, code, STEP_USAGE, "cannot read %s: %s", path, strerror(code));
             buf_done(&b);
             return NULL;
         }
@@ -159,7 +160,7 @@ char *kube_base64_decode(const char *text, size_t size, size_t *ret_size)
     return (char *)out;
 }
 
-/* KEY-data, base64, or the file that KEY names. */
+/* KEY-data in base64, or the contents of the file that KEY names. */
 static int take_pem(struct reader *r, yaml_node_t *map, const char *key, char **ret)
 {
     char data_key[64];
@@ -193,8 +194,8 @@ static yaml_node_t *root_of(struct reader *r)
     return yaml_document_get_root_node(&r->document);
 }
 
-/* The file with the first element of list whose name is so, and in it the member that holds the rest; NULL if there is
- * none, and the error says so. */
+/* Finds the first element of list with this name. *ret is its contents; returns its file. NULL if there is none; the
+ * error says so. */
 static struct reader *named(struct readers *all, const char *list, const char *name, const char *inner,
                             yaml_node_t **ret)
 {
@@ -289,7 +290,7 @@ static int take_cluster(struct reader *r, yaml_node_t *cluster, struct kube_conf
     return take_url(c, r->e);
 }
 
-/* A relative path is from the file's own folder. */
+/* A relative path starts at the file's own folder. */
 static int take_path(struct reader *r, char **path)
 {
     char *whole;
@@ -303,7 +304,7 @@ static int take_path(struct reader *r, char **path)
     return 0;
 }
 
-/* What may stand in a header. */
+/* Whether the text may stand in a header. */
 static bool is_token(const char *text)
 {
     for (; *text; text++)
@@ -403,7 +404,7 @@ static int take_all(struct readers *all, const char *wanted, struct kube_config 
     return user ? take_user(in, user, c) : 0;
 }
 
-/* Adds a file to all->of; its document is the caller's to delete from then on. */
+/* Adds a file to all->of; the caller must delete its document. */
 static int read_document(struct readers *all, const struct kube_config_source *from, struct err *e)
 {
     struct reader *r = &all->of[all->n];
@@ -454,7 +455,7 @@ int kube_config_refresh(struct kube_config *c, struct err *e)
     if (!c->token_file)
         return 0;
     if (stat(c->token_file, &st) < 0)
-        return err_set(e, errno, STEP_USAGE, "%.150s", c->token_file);
+        return err_set(e, errno, STEP_USAGE, "cannot read %.150s: %s", c->token_file, strerror(errno));
     if (c->token && st.st_mtim.tv_sec == c->token_read.tv_sec && st.st_mtim.tv_nsec == c->token_read.tv_nsec)
         return 0;
     char *token = kube_file_read(c->token_file, 65536, &size, e);
@@ -531,7 +532,7 @@ static bool read_source(const char *path, size_t length, struct kube_config_sour
     return true;
 }
 
-/* Files, separated by colons. Those that do not exist are left out, unless it is one file. */
+/* Files, separated by colons. Missing files are skipped, unless only one is named. */
 static int load(const char *list, bool is_one, const char *context, struct kube_config *ret, struct err *e)
 {
     struct kube_config_source all[FILES_MAX];

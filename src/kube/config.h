@@ -1,4 +1,4 @@
-/* Where the API server is and who we are: a kubeconfig file, or what Kubernetes gives a pod. */
+/* The API server's address and our credentials: from a kubeconfig file, or from a pod's environment. */
 #ifndef CARREL_KUBE_CONFIG_H
 #define CARREL_KUBE_CONFIG_H
 
@@ -11,13 +11,13 @@
 
 enum { KUBE_EXEC_ARGS_MAX = 64 };
 
-/* Owned strings; NULL where there is none. */
+/* Owned strings; NULL if missing. */
 struct kube_config {
     char *url;              /* for messages */
     char *host, *port;
-    char *prefix;           /* path before /api, without a slash at its end; "" mostly */
-    bool  tls, insecure;    /* insecure: the server's certificate is not checked, because the file says so */
-    char *server_name;      /* what the certificate must name; the host if NULL */
+    char *prefix;           /* path before /api, without a slash at its end; usually "" */
+    bool  tls, insecure;    /* insecure: the file says not to check the server's certificate */
+    char *server_name;      /* the name in the server's certificate; the host if NULL */
     char *ca_pem, *cert_pem, *key_pem;
     char *token;
     char *token_file;       /* read again when it changes */
@@ -29,25 +29,25 @@ struct kube_config {
     char *exec_version;
 };
 
-/* One file's text. folder: what relative paths in it start from. name: for messages. */
+/* One file's text. folder: the start of its relative paths. name: for messages. */
 struct kube_config_source {
     const char *name, *text, *folder;
     size_t      size;
 };
 
-/* The file, if it is given; else those of KUBECONFIG; else the pod's own; else ~/.kube/config. */
+/* The given file, if any; else those of KUBECONFIG; else the pod's own; else ~/.kube/config. */
 MUST_CHECK int kube_config_find(const char *file, const char *context, struct kube_config *ret, struct err *e);
-/* Several count as one, the first that says something first. */
+/* Merges several files; earlier ones win. */
 MUST_CHECK int kube_config_parse(const struct kube_config_source *from, size_t n, const char *context,
                                  struct kube_config *ret, struct err *e);
-/* Of a pod: environment and files below root ("" in a pod). */
+/* A pod's configuration: environment and files below root ("" in a pod). */
 MUST_CHECK int kube_config_in_cluster(const char *root, struct kube_config *ret, struct err *e);
 void kube_config_done(struct kube_config *c);
 
-/* Takes the token anew from its file if that has changed. 0 or -errno; the old one stays on failure. */
+/* Reads the token again if its file has changed. 0 or -errno; the old token stays on failure. */
 MUST_CHECK int kube_config_refresh(struct kube_config *c, struct err *e);
 
-/* Runs the credential plugin, if there is one, and takes token and certificate from what it prints. Waits for it. */
+/* Runs the credential plugin, if there is one, and takes token and certificate from its output. Blocks. */
 MUST_CHECK int kube_config_run_plugin(struct kube_config *c, struct err *e);
 MUST_CHECK int kube_config_take_credential(struct kube_config *c, const char *text, size_t size, struct err *e);
 

@@ -1,8 +1,8 @@
 /* States: CONNECTING -> HANDSHAKE (TLS) -> IDLE -> BUSY -> IDLE ... -> CLOSED.
  *
- * The answer's head is read by the parser of src/http, its body decoded piece by piece and handed on at once, so that a
- * watch costs no more than one line. A callback may close the connection; step() looks at the state after each. The
- * memory is the owner's and is freed by it later, from the loop, never from under a callback. */
+ * The parser of src/http reads the answer's head; the body is decoded piece by piece and passed on at once, so that a
+ * watch needs memory for one line only. A callback may close the connection; step() checks the state after each. The
+ * owner frees the memory later, from the loop, never from inside a callback. */
 #include "kube/conn.h"
 
 #include <arpa/inet.h>
@@ -51,7 +51,7 @@ void kube_conn_close(struct kube_conn *c)
     c->state = KUBE_CONN_CLOSED;
 }
 
-/* Why TLS failed, in words. */
+/* Describes why TLS failed. */
 static int tls_failure(struct kube_conn *c, char *text, size_t size)
 {
     long verdict = SSL_get_verify_result(c->ssl);
@@ -146,7 +146,7 @@ static void finish(struct kube_conn *c)
     end_exchange(c, 0, NULL);
 }
 
-/* What waits in the buffer goes to the owner. 1: the body is complete; 0: more is needed; -errno. */
+/* Passes the buffered bytes to the owner. 1: the body is complete; 0: more is needed; -errno. */
 static int pass_body(struct kube_conn *c)
 {
     char piece[PIECE_BYTES];
@@ -178,7 +178,7 @@ static int pass_body(struct kube_conn *c)
     return 0;
 }
 
-/* The head, once it is whole. 1: the answer is complete; 0: more is needed; -errno. */
+/* Reads the head, once it is complete. 1: the answer is complete; 0: more is needed; -errno. */
 static int pass_head(struct kube_conn *c)
 {
     ssize_t n = http_head_parse(&c->head, c->in, c->end);
@@ -283,7 +283,7 @@ static void on_event(struct loop_fd *w, uint32_t events)
         shake(c);
         break;
     case KUBE_CONN_IDLE: {
-        char byte[64]; /* nothing is due: the end, or a ticket of TLS */
+        char byte[64]; /* no answer is due: the end, or a TLS ticket */
         ssize_t n = receive(c, byte, sizeof byte);
         if (n != -EAGAIN)
             end_exchange(c, -ECONNRESET, "closed by the server");
@@ -356,7 +356,7 @@ void kube_conn_send(struct kube_conn *c)
     c->e = (struct err){ 0 };
     c->in = malloc(IN_BYTES);
     c->state = KUBE_CONN_BUSY;
-    /* The loop does the rest, so that no callback comes from under the caller. */
+    /* The loop reports it, so that no callback comes from inside this call. */
     if (loop_fd_set(c->loop, &c->watch, EPOLLIN | EPOLLOUT) < 0 || !c->in)
         shutdown(c->fd, SHUT_RDWR);
 }

@@ -29,10 +29,10 @@ struct kube_conn {
     struct http_chunked  chunks;
     enum http_body       body;
     uint64_t             left;
-    struct err           e;             /* why it ended */
+    struct err           e;             /* why it was closed */
 
-    /* The exchange's owner. None is called from inside kube_conn_open(), _send() or _close(). on_end: error 0 or
-     * -errno, with e set; the connection is IDLE or CLOSED then. on_ready: it was opened. */
+    /* Callbacks for the owner. None is called from inside kube_conn_open(), _send() or _close(). on_end: error 0 or
+     * -errno, with e set; the connection is then IDLE or CLOSED. on_ready: it was opened. */
     void *owner;
     void (*on_ready)(struct kube_conn *c);
     void (*on_head)(struct kube_conn *c);
@@ -40,14 +40,14 @@ struct kube_conn {
     void (*on_end)(struct kube_conn *c, int error);
 };
 
-/* A context for TLS as the configuration wants it. *ret NULL if there is no TLS. */
+/* A TLS context for the configuration. *ret NULL: no TLS. */
 MUST_CHECK int kube_tls_new(const struct kube_config *config, SSL_CTX **ret, struct err *e);
 
 MUST_CHECK int kube_conn_open(struct kube_conn *c, struct loop *l, SSL_CTX *tls, const struct kube_config *config,
                               const struct sockaddr *address, socklen_t size, struct err *e);
 /* Sends c->out, which the caller has filled; only when IDLE. */
 void kube_conn_send(struct kube_conn *c);
-/* No callback comes after it. */
+/* No callback follows. */
 void kube_conn_close(struct kube_conn *c);
 
 #endif

@@ -1,7 +1,8 @@
-/* Every two seconds the lease is read, and written when it is ours, free, or over. It is over when its record has not
- * changed for as long as it says itself, measured by this machine's clock from the moment we first saw it so: the
- * holder's timestamps are never compared with our time. Each write names the version that was read, so that of two who
- * try, one gets 409. A holder that cannot renew for ten seconds stops acting, five before anybody may take over. */
+/* Every two seconds the lease is read, and written if it is ours, free, or expired. It has expired when its record has
+ * not changed for the duration that it names, measured by this machine's clock since we first saw that record: the
+ * holder's timestamps are never compared with our time. Each write names the version that was read, so that of two
+ * contenders one gets 409. A holder that cannot renew for ten seconds stops acting, five seconds before another may
+ * take over. */
 #include "kube/lease.h"
 
 #include <errno.h>
@@ -113,7 +114,7 @@ static void is_others(struct kube_lease *l)
     l->held = false;
     l->ended = true;
     loop_timer_cancel(l->loop, &l->end);
-    l->on_lost(l, "somebody else has taken it");
+    l->on_lost(l, "another holder has taken it");
 }
 
 static void trouble(struct kube_lease *l, struct kube_call *call)
@@ -124,7 +125,7 @@ static void trouble(struct kube_lease *l, struct kube_call *call)
         kube_call_text(call, text, sizeof text);
         l->on_trouble(l, text);
     }
-    /* Whoever holds it asks again in any case before it is lost. */
+    /* The holder retries in any case before the lease expires. */
     uint32_t wait = call->retry_after_ms > LEASE_RETRY_MS ? call->retry_after_ms : LEASE_RETRY_MS;
     later(l, l->held && wait > LEASE_RENEW_MS / 4 ? LEASE_RENEW_MS / 4 : wait);
 }
@@ -144,7 +145,7 @@ static void on_written(struct kube_call *call)
         is_ours(l);
         later(l, LEASE_RETRY_MS);
     } else if (call->status == 409 || call->status == 404) {
-        l->version[0] = '\0';       /* somebody was faster, or it was deleted: look at it anew */
+        l->version[0] = '\0';       /* lost a race, or it was deleted: read it again */
         later(l, 100 + arc4random_uniform(200));
     } else {
         trouble(l, call);
@@ -226,7 +227,7 @@ static void on_tick(struct loop_timer *t)
     struct kube_lease *l = container_of(t, struct kube_lease, tick);
 
     if (l->held && l->version[0])
-        write_record(l, false);     /* a renewal needs no reading: 409 tells if somebody else has written */
+        write_record(l, false);     /* a renewal needs no read: 409 shows another's write */
     else
         ask(l);
 }

@@ -1,5 +1,5 @@
-/* It is run at the start and when the server says 401. Its end is told by a pidfd: whoever else holds its output (a
- * process that it left behind) is not waited for. One that takes longer than PLUGIN_MS is killed. */
+/* Runs at the start and when the server answers 401. A pidfd shows its end: other processes that still hold its output
+ * (left behind by the plugin) are not waited for. A plugin that takes longer than PLUGIN_MS is killed. */
 #include "kube/plugin.h"
 
 #include <errno.h>
@@ -114,7 +114,7 @@ static int spawn(const struct kube_config *c, int to, pid_t *ret)
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&actions, to, 1);
     posix_spawnattr_init(&attributes);
-    posix_spawnattr_setsigmask(&attributes, &none);         /* we have blocked and ignored some */
+    posix_spawnattr_setsigmask(&attributes, &none);         /* we block and ignore some */
     posix_spawnattr_setsigdefault(&attributes, &all);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     char **env = make_env(c, info);
@@ -125,7 +125,7 @@ static int spawn(const struct kube_config *c, int to, pid_t *ret)
     return -r;
 }
 
-/* Takes what waits in the pipe. */
+/* Reads the available bytes of the pipe. */
 static void drain(struct kube_plugin *p)
 {
     for (;;) {
@@ -157,7 +157,7 @@ static void on_limit(struct loop_timer *t)
     kill(p->pid, SIGKILL);
 }
 
-/* Its process has ended, or is ended now. Returns its status. */
+/* The process has ended, or is killed now. Returns its status. */
 static int reap(struct kube_plugin *p)
 {
     int status = 0;
@@ -239,7 +239,7 @@ void kube_plugin_stop(struct kube_plugin *p)
     buf_done(&p->text);
 }
 
-/* ---- and waited for ---- */
+/* ---- the blocking call ---- */
 
 struct wait {
     struct kube_plugin plugin;      /* first */

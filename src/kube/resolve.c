@@ -1,6 +1,5 @@
-/* The C library has no lookup that does not wait, so a thread of its own does it and writes a byte into a pipe at its
- * end. What it works on belongs to the thread and to the asker; the last of both to let go frees it, so that the asker
- * may lose interest at any time. */
+/* The C library has no non-blocking lookup, so a thread does it and writes a byte into a pipe at its end. The thread
+ * and the caller share the job; the last of both to release it frees it, so that the caller may cancel at any time. */
 #include "kube/resolve.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* TLS as a Kubernetes client needs it: the cluster's own CA and nothing else (the machine's if none is named), the
- * server's name or address checked, a client certificate if there is one. Nothing is read from or written to files. */
+/* TLS for a Kubernetes client: only the cluster's own CA (the machine's CAs if none is named), a check of the server's
+ * name or address, a client certificate if there is one. Touches no files. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <openssl/err.h>

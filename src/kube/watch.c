@@ -1,10 +1,12 @@
-/*          +--------------------- 410, or too many failures --------------------+
- *          v                                                                    |
+/* States:
+ *
+ *              +--------------------- 410, or too many failures --------------------+
+ *              v                                                                    |
  *   OFF -> LISTING -- last page --> WATCHING -- end, failure --> WAITING -------+--> WATCHING from the newest version
  *
- * What arrives is never trusted to be whole, in time, or said once: a line that is no JSON ends the connection, and the
- * watch goes on from the newest version that was seen. A version that the server has forgotten is told by HTTP 410 or
- * by an ERROR line with code 410 below HTTP 200; both lead to a new list. */
+ * Data from the server may be cut, late or repeated: a line that is no JSON ends the connection, and the watch resumes
+ * from the newest version that was seen. If the server has forgotten that version, it answers HTTP 410 or sends an
+ * ERROR line with code 410 below HTTP 200; both lead to a new list. */
 #include "kube/watch.h"
 
 #include <errno.h>
@@ -15,7 +17,8 @@
 #include "base/list.h"
 
 enum { LINE_MAX_BYTES = 32 << 20, SILENCE_MS = 180000, FAILURES_UNTIL_LIST = 5, LIST_DEADLINE_MS = 60000,
-       STEADY_MS = 1000 };     /* a watch that is open for so long is no failure */
+       FAILURES_UNTIL_TOLD = 3, REFUSALS_UNTIL_TOLD = 7,
+       STEADY_MS = 1000 };     /* a watch that stays open for so long is no failure */
 
 static void list(struct kube_watch *w);
 static void watch(struct kube_watch *w);
@@ -69,14 +72,21 @@ static void take_version(struct kube_watch *w, struct jsonslice version)
 
 static void well(struct kube_watch *w)
 {
-    w->failures = 0;
+    w->failures = w->repeats = 0;
     w->status = 0;
     if (w->told && w->on_trouble)
         w->on_trouble(w, "");
     w->told = false;
 }
 
-/* Something went wrong: tries again later, by a new list if need be. */
+/* An API server that has just started answers 403 until it has read its roles. If it allowed this before, a refusal is
+ * only reported after 6 to 13 seconds. */
+bool kube_watch_should_tell(const struct kube_watch *w)
+{
+    return w->repeats >= (w->status == 403 && w->synced ? REFUSALS_UNTIL_TOLD : FAILURES_UNTIL_TOLD);
+}
+
+/* After a failure: retries later, by a new list if necessary. */
 static void later(struct kube_watch *w, const char *text)
 {
     w->failures++;
@@ -84,8 +94,11 @@ static void later(struct kube_watch *w, const char *text)
     w->n_failures++;
     if (w->failures >= FAILURES_UNTIL_LIST)
         w->relist = true;
-    if (!w->told && w->failures >= 3 && w->on_trouble) {
+    w->repeats = w->failures > 1 && w->status == w->last_status ? w->repeats + 1 : 1;
+    w->last_status = w->status;
+    if ((!w->told || w->told_status != w->status) && kube_watch_should_tell(w) && w->on_trouble) {
         w->told = true;
+        w->told_status = w->status;
         w->on_trouble(w, text);
     }
     uint32_t wait = kube_backoff_ms(w->failures);
@@ -138,7 +151,7 @@ static void drop_page(struct kube_watch *w)
     buf_done(&w->page_text);
 }
 
-/* What a page says about the list: its version, and whether there is more. False: it is not what a list looks like. */
+/* Reads the list's version from a page, and whether more pages follow. False: it is no list. */
 static bool take_head(struct kube_watch *w, struct jsonslice page)
 {
     struct jsonslice meta = jsonscan_find(page, "metadata"), more = jsonscan_find(meta, "continue");
@@ -155,8 +168,8 @@ static bool take_head(struct kube_watch *w, struct jsonslice page)
     return true;
 }
 
-/* The objects of a page, while the server makes the next one: that request leaves in the turn of the loop after the
- * one in which it was made, so the page waits for one turn more. */
+/* Processes a page's objects while the server makes the next page: that request is sent one turn of the loop after it
+ * was made, so the page waits one more turn. */
 static void on_digest(struct loop_task *t)
 {
     struct kube_watch *w = container_of(t, struct kube_watch, digest);
@@ -228,10 +241,12 @@ static void list(struct kube_watch *w)
 static void cut(struct kube_watch *w, const char *why)
 {
     kube_call_cancel(&w->call);
+    if (!w->status)
+        w->status = 200;        /* it did answer */
     later(w, why);
 }
 
-/* False: the connection is not read any further. */
+/* False: stop reading this connection. */
 static bool take_line(struct kube_watch *w, const char *line, size_t size)
 {
     struct kube_line_parts parts;
@@ -305,12 +320,12 @@ static void on_watched(struct kube_call *call)
     struct kube_watch *w = container_of(call, struct kube_watch, call);
     char why[240];
 
-    w->status = call->status == 200 ? 0 : call->status;
+    w->status = call->status;
     w->retry_after_ms = call->retry_after_ms;
     if (call->status == 410 || call->status == 404)
         w->relist = true;
     if (w->is_heard && loop_now_ms() - w->begun_ms >= STEADY_MS && (call->status == 200 || call->status == 0)) {
-        watch(w);       /* its time was over, or the server ended; the first new try comes at once */
+        watch(w);       /* its time was over, or the server ended; the first retry is immediate */
         return;
     }
     if (call->status == 200)

@@ -14,7 +14,7 @@ static const struct {
 } profiles[PROFILE_COUNT] = {
     [PROFILE_STRICT]   = {&policy_filter_strict, &policy_filter_zygote_strict, 0},
     [PROFILE_STANDARD] = {&policy_filter_standard, &policy_filter_zygote_standard, 0},
-    /* What apt and pip as root need: files of any owner, and becoming another user of the box. */
+    /* apt and pip as root need files of any owner, and to become other users of the box. */
     [PROFILE_SYSTEM]   = {&policy_filter_system, &policy_filter_zygote_system,
                           CAPABILITY(CAP_CHOWN) | CAPABILITY(CAP_DAC_OVERRIDE) | CAPABILITY(CAP_FOWNER) |
                               CAPABILITY(CAP_SETUID) | CAPABILITY(CAP_SETGID)},
@@ -53,6 +53,11 @@ const struct policy_filter *policy_dialer_filter(void)
 const struct policy_filter *policy_egress_filter(void)
 {
     return &policy_filter_egress;
+}
+
+const struct policy_filter *policy_broker_filter(void)
+{
+    return &policy_filter_broker;
 }
 
 uint64_t policy_capabilities(enum profile profile)

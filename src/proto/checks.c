@@ -35,3 +35,12 @@ bool target_is_plain(const char *path, size_t size)
     size_t first = strcspn(path + 1, "/");
     return !(first == 4 && memcmp(path + 1, "proc", 4) == 0) && !(first == 3 && memcmp(path + 1, "dev", 3) == 0);
 }
+
+bool layer_target_is_plain(const char *target, size_t size)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
+    size_t owner = strnlen(target, size) < size ? strspn(target, letters) : 0;
+
+    return owner > 0 && target[owner] == '/' && strspn(target + owner + 1, "0123456789abcdef") == 64
+           && target[owner + 65] == '\0' && owner + 66 <= LAYER_TARGET_MAX;
+}

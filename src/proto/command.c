@@ -10,6 +10,9 @@
 
 #include "base/fd.h"
 
+/* Of a packed file, beside its name and its contents. */
+enum { FILE_EXTRA = sizeof(uint32_t) + 1 };
+
 static size_t count(char *const *list, size_t *bytes)
 {
     size_t n = 0;
@@ -31,6 +34,9 @@ int command_pack(const struct command_spec *command, int *ret, struct err *e)
     size_t bytes = strlen(workdir) + 1;
     size_t argc = count(command->argv, &bytes), envc = count(command->env, &bytes);
 
+    for (size_t i = 0; i < command->n_files; i++)
+        bytes += FILE_EXTRA + strlen(command->files[i].name) + command->files[i].size;
+    bytes += command->n_files > 0;
     if (argc == 0)
         return err_set(e, EINVAL, STEP_USAGE, "the command is empty");
     if (bytes > COMMAND_BYTES_MAX || argc + envc > COMMAND_STRINGS_MAX)
@@ -45,7 +51,8 @@ int command_pack(const struct command_spec *command, int *ret, struct err *e)
     char *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED)
         return err_at(e, errno, STEP_MEMORY, 0, "command memfd");
-    struct packed_command header = { .argc = (uint32_t)argc, .envc = (uint32_t)envc, .bytes = (uint32_t)bytes };
+    struct packed_command header = { .argc = (uint32_t)argc, .envc = (uint32_t)envc, .bytes = (uint32_t)bytes,
+                                     .n_files = (uint32_t)command->n_files };
     if (command->terminal)
         header.terminal = 1u | (uint32_t)command->columns << 1 | ((uint32_t)command->rows & 0x7fff) << 17;
     memcpy(map, &header, sizeof header);
@@ -54,12 +61,47 @@ int command_pack(const struct command_spec *command, int *ret, struct err *e)
         at = put(at, command->argv[i]);
     for (size_t i = 0; i < envc; i++)
         at = put(at, command->env[i]);
-    put(at, workdir);
+    at = put(at, workdir);
+    for (size_t i = 0; i < command->n_files; i++) {
+        const struct command_file *f = &command->files[i];
+        uint32_t length = (uint32_t)f->size;
+        memcpy(at, &length, sizeof length);
+        at = put(at + sizeof length, f->name);
+        memcpy(at, f->bytes, f->size);
+        at += f->size;
+    }
     munmap(map, size);
     if (fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
         return err_at(e, errno, STEP_MEMORY, 0, "sealing the command");
     *ret = TAKE_FD(fd);
     return 0;
+}
+
+static bool is_file_name(const char *name)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    size_t n = strspn(name, letters);
+
+    return n > 0 && n <= COMMAND_FILE_NAME && !name[n] && !strchr("._-", name[0]);
+}
+
+/* at: the first byte after the strings; end: after the last byte, which is a NUL. */
+static int unpack_files(char *at, const char *end, uint32_t n, struct command_file *files)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t size;
+        if (end - at < FILE_EXTRA)
+            return -EPROTO;
+        memcpy(&size, at, sizeof size);
+        files[i].name = at + sizeof size;
+        at += sizeof size + strlen(files[i].name) + 1;
+        if (at >= end || size > COMMAND_FILE_BYTES || size >= (size_t)(end - at) || !is_file_name(files[i].name))
+            return -EPROTO;
+        files[i].bytes = at;
+        files[i].size = size;
+        at += size;
+    }
+    return at + (n > 0) == end ? 0 : -EPROTO;
 }
 
 int command_unpack(int memfd, struct command_spec *ret)
@@ -77,11 +119,13 @@ int command_unpack(int memfd, struct command_spec *ret)
         return -errno;
     memcpy(&header, map, sizeof header);
     if (header.bytes != size - sizeof header || header.bytes == 0 || map[size - 1] != '\0' || header.argc == 0
-        || header.argc > COMMAND_STRINGS_MAX || header.envc > COMMAND_STRINGS_MAX)
+        || header.argc > COMMAND_STRINGS_MAX || header.envc > COMMAND_STRINGS_MAX
+        || header.n_files > COMMAND_FILES_MAX)
         return -EPROTO;
 
     size_t pointers = (size_t)header.argc + header.envc + 2;
-    char **list = mmap(NULL, pointers * sizeof *list, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    size_t room = pointers * sizeof(char *) + header.n_files * sizeof(struct command_file);
+    char **list = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (list == MAP_FAILED)
         return -errno;
     char *at = map + sizeof header, *end = map + size;
@@ -94,8 +138,14 @@ int command_unpack(int memfd, struct command_spec *ret)
         *slot++ = at;
         at += strlen(at) + 1;
     }
-    if (at >= end || at + strlen(at) + 1 != end)
+    if (at >= end)
         return -EPROTO;
+    struct command_file *files = (void *)(list + pointers);
+    int r = unpack_files(at + strlen(at) + 1, end, header.n_files, files);
+    if (r < 0)
+        return r;
+    ret->files = files;
+    ret->n_files = header.n_files;
     ret->argv = list;
     ret->env = list + header.argc + 1;
     ret->workdir = *at ? at : NULL;

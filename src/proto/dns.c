@@ -1,5 +1,5 @@
-/* A query has a header, exactly one question and perhaps an OPT record (EDNS). Names in it are not compressed: there is
- * nothing before the question to point at. Whatever else a message holds is not looked at, so it cannot mislead. */
+/* A query has a header, exactly one question and perhaps an OPT record (EDNS). Its names are not compressed: there is
+ * nothing before the question to point at. The rest of a message is not parsed, so it cannot mislead. */
 #include "proto/dns.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@ enum {
     OPTION_ERROR = 15,          /* RFC 8914 */
     ERROR_BLOCKED = 15,
     UDP_SIZE = 1232,
-    EXTRA_RECORDS = 16,         /* that are looked through for OPT */
+    EXTRA_RECORDS = 16,         /* records searched for OPT */
 };
 
 static uint16_t get16(const uint8_t *at)
@@ -31,7 +31,7 @@ static size_t put16(uint8_t *at, unsigned value)
     return 2;
 }
 
-/* Skips a name in a record behind the question. 0: it does not end within the message. */
+/* Skips a name in a record after the question. 0: it does not end within the message. */
 static size_t skip_name(const uint8_t *message, size_t size, size_t at)
 {
     while (at < size) {
@@ -47,7 +47,7 @@ static size_t skip_name(const uint8_t *message, size_t size, size_t at)
     return 0;
 }
 
-/* Is there an OPT record among the additional ones? Queries have it last, mostly alone. */
+/* Whether there is an OPT record among the additional ones. Queries have it last, usually alone. */
 static bool has_opt(const uint8_t *message, size_t size, size_t at)
 {
     unsigned before = get16(message + 6) + get16(message + 8), n = before + get16(message + 10);
@@ -65,7 +65,7 @@ static bool has_opt(const uint8_t *message, size_t size, size_t at)
     return false;
 }
 
-/* The name as text; the number of bytes on the wire, 0 if it is none. */
+/* Reads the name as text; returns the number of bytes on the wire, 0 if it is invalid. */
 static size_t read_name(const uint8_t *message, size_t size, size_t start, char ret[NET_NAME_SIZE])
 {
     char text[256];
@@ -79,7 +79,7 @@ static size_t read_name(const uint8_t *message, size_t size, size_t start, char 
             break;
         if (at - start + label > 254)
             return 0;
-        /* A dot within a label would make two labels of it: net_name_clean must not see one as the other. */
+        /* A dot inside a label would make it look like two labels in a text. */
         if (memchr(message + at, '.', label))
             return 0;
         memcpy(text + length, message + at, label);

@@ -1,4 +1,4 @@
-/* DNS messages: a program's question as it came, and our answer. Pure; fuzzed. */
+/* DNS messages: a program's query, and our answer. Pure; fuzzed. */
 #ifndef CARREL_PROTO_DNS_H
 #define CARREL_PROTO_DNS_H
 
@@ -11,8 +11,8 @@
 enum {
     DNS_HEADER = 12,
     DNS_QUESTION = 255 + 4,     /* a name on the wire, type and class */
-    DNS_REPLY = 512,            /* every answer of ours fits: one question, one address, one OPT record */
-    DNS_QUERY = 4096,           /* longer ones are not read */
+    DNS_REPLY = 512,            /* holds each of our answers: one question, one address, one OPT record */
+    DNS_QUERY = 4096,           /* longer queries are ignored */
 };
 
 enum dns_type { DNS_A = 1 };
@@ -34,20 +34,20 @@ struct dns_query {
     uint16_t flags;
     uint16_t type, class;
     bool     has_edns;
-    uint16_t question_size;             /* 0: it had none that could be read */
+    uint16_t question_size;             /* 0: unreadable */
     uint8_t  question[DNS_QUESTION];
     char     name[NET_NAME_SIZE];
 };
 
 enum dns_reading {
     DNS_IS_QUERY,       /* all of *ret is set */
-    DNS_IS_WRONG,       /* answer with *ret_code; the header of *ret is set, its question perhaps */
+    DNS_IS_WRONG,       /* answer with *ret_code; the header of *ret is set, and its question if it was readable */
     DNS_IS_NOTHING,     /* too short for an answer, or an answer itself */
 };
 
 enum dns_reading dns_read(const uint8_t *message, size_t size, struct dns_query *ret, enum dns_code *ret_code);
 
-/* address: 4 bytes, with DNS_OK only; NULL there: the name exists and has no record of this type. Returns the size. */
+/* address: 4 bytes, only with DNS_OK; NULL: the name exists and has no record of this type. Returns the size. */
 size_t           dns_write(const struct dns_query *query, enum dns_code code, const uint8_t *address, uint32_t ttl,
                            uint8_t ret[DNS_REPLY]);
 

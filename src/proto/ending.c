@@ -7,7 +7,7 @@
 
 #include "base/parse.h"
 
-/* What the limit behind an outcome is called. */
+/* The names of the limit behind an outcome. */
 struct limit_words {
     const char *name, *option, *field;
 };
@@ -93,7 +93,7 @@ int ending_status(const struct ending *e, int caught)
     if (e->outcome == OUTCOME_KILLED && caught)
         return 128 + caught;
     if (e->outcome == OUTCOME_OUTPUT)
-        return 128 + SIGKILL;       /* also if it had ended by itself when that was seen */
+        return 128 + SIGKILL;       /* also if it had ended by itself before */
     return e->signal ? 128 + e->signal : e->code;
 }
 
@@ -137,7 +137,7 @@ int ending_write_failure(const char *step, int code, const char *message, struct
 
     jsonout_init(&j, out);
     jsonout_open_object(&j, NULL);
-    jsonout_null(&j, "outcome");
+    jsonout_string(&j, "outcome", ENDING_NOT_STARTED);
     jsonout_open_object(&j, "error");
     jsonout_string(&j, "step", step);
     jsonout_signed(&j, "errno", code);

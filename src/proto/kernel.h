@@ -1,11 +1,11 @@
-/* Messages of kernels, on the link (link.h) and beyond. One layout everywhere, v1.kernel.websocket.jupyter.org, so that
- * a message goes to and from a browser's WebSocket as it is:
+/* Messages of kernels, on the link (link.h) and elsewhere. There is one layout, v1.kernel.websocket.jupyter.org, so
+ * that a message goes to and from a browser's WebSocket unchanged:
  *
  *     u64 n, u64 offset[n], channel, header, parent, metadata, content, buffers …
  *
  * Numbers are little endian. Each part begins at its offset and ends where the next begins; the last offset is the end
- * of the message. The channel is one of the names below, the four parts are JSON objects, buffers are any bytes. What
- * the objects say is Jupyter's messaging protocol. */
+ * of the message. The channel is one of the names below, the four parts are JSON objects, buffers are any bytes.
+ * Jupyter's messaging protocol defines the objects. */
 #ifndef CARREL_PROTO_KERNEL_H
 #define CARREL_PROTO_KERNEL_H
 
@@ -23,17 +23,16 @@ enum {
 };
 _Static_assert((int)KERNEL_MESSAGE_LEAST < (int)LINK_PACKET, "a small message is one packet");
 
-/* NULL for a number that is none. */
+/* NULL for an invalid number. */
 const char         *kernel_channel_name(enum kernel_channel channel);
-/* KERNEL_CHANNELS: there is none of this name. */
+/* KERNEL_CHANNELS: no such name. */
 enum kernel_channel kernel_channel_find(const char *name, size_t size);
 
-/* In the guest's folder: the program that is a kernel or, asked to, a family's zygote; and the one that speaks for a
- * stock kernel. */
+/* In the guest's folder: the program of a kernel and of a family's zygote; and the bridge for a stock kernel. */
 #define KERNEL_PROGRAM    "carrel_kernel"
 #define KERNEL_AS_KERNEL  "kernel"
 #define KERNEL_AS_ZYGOTE  "zygote"
-#define KERNEL_IMPORTS    "--imports"       /* of a zygote: names of modules, with commas */
+#define KERNEL_IMPORTS    "--imports"       /* of a zygote: names of modules, separated by commas */
 #define KERNEL_STARTUP    "--startup"       /* a folder of files to run before the first cell */
 #define BRIDGE_PROGRAM    "carrel-bridge"
 #define BRIDGE_BY_MESSAGE "--interrupt-by-message"

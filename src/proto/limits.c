@@ -94,11 +94,14 @@ struct limit_text limit_show(const struct limit *limit, uint64_t value)
 {
     struct limit_text shown;
 
-    if (limit->kind == LIMIT_CPUS)
+    if (limit->kind == LIMIT_CPUS && value % 1000 == 0)
+        snprintf(shown.text, sizeof shown.text, "%llu", (unsigned long long)value / 1000);
+    else if (limit->kind == LIMIT_CPUS)
         snprintf(shown.text, sizeof shown.text, "%llu.%03llu", (unsigned long long)value / 1000,
                  (unsigned long long)value % 1000);
+    else if (limit->kind == LIMIT_SIZE)
+        snprintf(shown.text, sizeof shown.text, "%s", parse_show_size(value).text);
     else
-        snprintf(shown.text, sizeof shown.text, "%llu%s", (unsigned long long)value,
-                 limit->kind == LIMIT_SIZE ? " bytes" : "");
+        snprintf(shown.text, sizeof shown.text, "%llu", (unsigned long long)value);
     return shown;
 }

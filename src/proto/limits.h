@@ -1,7 +1,7 @@
-/* The limits of a box: one table, of which everybody makes what they need. A row is a field of struct limits and so of
- * the frames, `limits.NAME` in the API and in a box's row of the database, `--NAME` of `carrel run` and `carrel
- * create`, and `defaults.NAME` and `limits.NAME` of the server's configuration. tools/limits writes them into
- * openapi.json and the documentation. docs/recipes.md says how to add one. */
+/* The limits of a box: one table for all programs. A row is a field of struct limits and so of the frames,
+ * `limits.NAME` in the API and in a box's row of the database, `--NAME` of `carrel run` and `carrel create`, and
+ * `defaults.NAME` and `limits.NAME` of the server's configuration. tools/limits writes them into openapi.json and the
+ * documentation. docs/recipes.md says how to add one. */
 #ifndef CARREL_PROTO_LIMITS_H
 #define CARREL_PROTO_LIMITS_H
 
@@ -13,14 +13,14 @@
 
 enum {
     LIMIT_REQUEST = 1,  /* may be guaranteed: requests.NAME */
-    LIMIT_LIVE = 2,     /* may be changed while the box is there */
-    LIMIT_ALL = 4,      /* "max" stands for all that the server may give to one box */
-    LIMIT_AUTO = 8,     /* a server need not have a default: nothing is asked for then */
+    LIMIT_LIVE = 2,     /* may change while the box exists */
+    LIMIT_ALL = 4,      /* "max" means all that the server may give to one box */
+    LIMIT_AUTO = 8,     /* a server may have no default: the limit is then not set */
 };
 
 /* ROW(field, type, name, kind, least, most,
  *     usual of carrel run, usual of a server's box, most that a server gives, flags, example,
- *     what it bounds, what happens there)
+ *     the bounded resource, the effect at the bound)
  * kind: SIZE in bytes, CPUS in thousandths, COUNT. 0 as most or usual: none. */
 /* clang-format off */
 #define LIMIT_ROWS(ROW) \
@@ -31,7 +31,7 @@ enum {
         "and sockets count") \
     ROW(disk_bytes, uint64_t, "disk", SIZE, 64 << 10, 0, \
         512 << 20, 1 << 30, UINT64_C(32) << 30, 0, "1G", \
-        "what the box writes, outside of mounts", \
+        "files that the box writes outside of mounts", \
         "ENOSPC; outcome `disk` if the command then fails. It is memory: a tmpfs, counted in `--memory`, too; of a " \
         "box with `--store disk` it is disk") \
     ROW(pids, uint32_t, "pids", COUNT, 1, 4 << 20, \
@@ -49,12 +49,16 @@ enum {
         "is the caller's own")
 /* clang-format on */
 
-/* 0 means: not asked for. */
+/* 0 means: not set. */
 #define LIMIT_FIELD(field, type, ...) type field;
+#define LIMIT_BYTES(field, type, ...) +sizeof(type)
 struct limits {
     LIMIT_ROWS(LIMIT_FIELD)
+    uint32_t cpu_request_milli; /* requests.cpus, a weight of the cgroup; not a row, because it bounds nothing */
 };
+_Static_assert(sizeof(struct limits) == LIMIT_ROWS(LIMIT_BYTES) + sizeof(uint32_t), "a frame has no hidden bytes");
 #undef LIMIT_FIELD
+#undef LIMIT_BYTES
 
 #define LIMIT_ONE(...) +1
 enum { LIMITS = 0 LIMIT_ROWS(LIMIT_ONE) };
@@ -74,22 +78,22 @@ struct limit {
 
 extern const struct limit limit_table[LIMITS];
 
-/* NULL: there is none of this name. */
+/* NULL: no such name. */
 const struct limit *limit_find(const char *name, size_t length);
 
 uint64_t       limit_get(const struct limits *limits, const struct limit *limit);
 void           limit_set(struct limits *limits, const struct limit *limit, uint64_t value);
 bool           limits_equal(const struct limits *a, const struct limits *b);
-/* What more has and is not 0 replaces what is there. */
+/* Values of more that are not 0 replace those of limits. */
 void           limits_update(struct limits *limits, const struct limits *more);
-/* The same, where nothing was asked for. */
+/* Fills in defaults where limits is 0. */
 void           limits_fill(struct limits *limits, const struct limits *defaults);
 
-/* As a person writes it; option is its name in messages. */
+/* Parses a person's value; option is its name in messages. */
 MUST_CHECK int limit_parse(const struct limit *limit, const char *option, const char *text, struct limits *into,
                            struct err *e);
 /* "536870912 bytes", "1.500", "128". */
-struct limit_text { char text[40]; };
+struct limit_text { char text[48]; };
 struct limit_text limit_show(const struct limit *limit, uint64_t value);
 
 #endif

@@ -98,7 +98,7 @@ static const char *name_of(const char *const *names, unsigned count, unsigned nu
     return number < count ? names[number] : NULL;
 }
 
-/* count: there is none of this name. */
+/* count: no such name. */
 static unsigned number_of(const char *const *names, unsigned count, const char *text)
 {
     unsigned i = 0;
@@ -108,7 +108,7 @@ static unsigned number_of(const char *const *names, unsigned count, const char *
     return i;
 }
 
-/* In enums whose first number stands for none. */
+/* For enums whose number 0 means none. */
 static unsigned number_or_none(const char *const *names, unsigned count, const char *text)
 {
     unsigned number = number_of(names, count, text);

@@ -1,11 +1,11 @@
-/* The words that the API, the database and people use for what is a number in programs and frames. A word that was
- * released stays: rows of older servers have it. */
+/* Words in the API, in the database and for people, for numbers in programs and frames. A released word stays: rows of
+ * older servers have it. */
 #ifndef CARREL_PROTO_NAMES_H
 #define CARREL_PROTO_NAMES_H
 
 #include <stdint.h>
 
-/* Which system calls, capabilities and /proc a payload gets; see policy/policy.h for what a profile is. */
+/* Selects the system calls, capabilities and /proc of a payload; see policy/policy.h. */
 enum profile { PROFILE_STRICT, PROFILE_STANDARD, PROFILE_SYSTEM, PROFILE_COUNT };
 
 /* How a command ended, and how a cell did. */
@@ -19,38 +19,38 @@ enum outcome {
     OUTCOME_DISK,
     OUTCOME_OUTPUT,
     OUTCOME_KILLED,
-    /* Only of a kernel, a service's worker or a cell: */
+    /* Only for a kernel, a service's worker or a cell. */
     OUTCOME_INTERRUPTED,
-    OUTCOME_POLICY, /* promised by the API; nothing ends so yet */
+    OUTCOME_POLICY, /* reserved by the API; unused so far */
     OUTCOME_DIED,   /* the interpreter ended by itself while the cell ran */
     OUTCOME_DEAD,   /* it was dead before the cell began */
     OUTCOME_COUNT,
     OUTCOME_COMMAND_COUNT = OUTCOME_KILLED + 1
 };
 
-/* Why a box is in its phase, where the phase does not say it. */
+/* Why a box is in its phase, if the phase alone does not say it. */
 enum box_reason {
     BOX_REASON_NONE,
     BOX_REASON_ASKED,           /* by its owner */
     BOX_REASON_TTL,             /* its time to live was over */
-    BOX_REASON_IDLE,            /* nobody used it for as long as it may be idle */
+    BOX_REASON_IDLE,            /* unused for as long as it may be idle */
     BOX_REASON_DIED,            /* it ended by itself */
     BOX_REASON_KEEPER_LOST,     /* with the keeper */
     BOX_REASON_CREATE_FAILED,
-    BOX_REASON_START_FAILED,    /* anew, of one that was stopped */
-    BOX_REASON_COMMAND_ENDED,   /* the one that it was made for */
-    BOX_REASON_RUN_OVER,        /* so was the cell */
-    BOX_REASON_CALLER_GONE,     /* before it was told of its box */
+    BOX_REASON_START_FAILED,    /* of a stopped box */
+    BOX_REASON_COMMAND_ENDED,   /* the command that it was made for */
+    BOX_REASON_RUN_OVER,        /* the cell that it was made for */
+    BOX_REASON_CALLER_GONE,     /* before the caller learned of its box */
     BOX_REASON_DELETED,         /* by an MCP client */
-    BOX_REASON_SERVICE_FAILED,  /* the one that it was made for could not be created */
+    BOX_REASON_SERVICE_FAILED,  /* the service that it was made for could not be created */
     BOX_REASON_SERVICE_DELETED,
     BOX_REASON_COUNT
 };
 
-/* What else there is to say of a command's end. */
+/* Further facts about a command's end. */
 enum exec_reason {
     EXEC_REASON_NONE,
-    EXEC_REASON_STOPPED,        /* its box was */
+    EXEC_REASON_STOPPED,        /* its box was stopped */
     EXEC_REASON_OUTPUT_LOST,    /* the end of its output could not be stored */
     EXEC_REASON_COUNT
 };
@@ -61,27 +61,27 @@ enum call_outcome {
     CALL_ERROR,         /* result is an object: type, message, traceback */
     CALL_INVALID,       /* the arguments do not fit; result is an object: message, argument */
     CALL_TIMEOUT,
-    CALL_DIED,          /* the worker did; reason and died say why */
+    CALL_DIED,          /* the worker died; reason and died say why */
     CALL_GONE,          /* the service was deleted, or is dead */
-    CALL_ABANDONED,     /* nobody waits for it any more */
+    CALL_ABANDONED,     /* cancelled: the caller is gone */
     CALL_OUTCOME_COUNT
 };
 
-/* How the process of a kernel came to be. */
+/* How the process of a kernel was started. */
 enum kernel_way {
-    KERNEL_WAY_NONE,    /* it is not there yet */
-    KERNEL_COLD,        /* started anew */
+    KERNEL_WAY_NONE,    /* not started yet */
+    KERNEL_COLD,        /* exec'd */
     KERNEL_FORKED,      /* from the zygote, for this request */
-    KERNEL_PARKED,      /* before anybody asked */
+    KERNEL_PARKED,      /* before the request */
     KERNEL_WAY_COUNT
 };
 
-/* NULL for OUTCOME_NONE and numbers that are none. */
+/* NULL for OUTCOME_NONE and invalid numbers. */
 const char  *outcome_name(enum outcome outcome);
 /* OUTCOME_NONE if text is NULL or no outcome. */
 enum outcome outcome_parse(const char *text);
 
-/* The same for these: NULL for none, and none for NULL and for unknown words. */
+/* Likewise: NULL for none, and none for NULL and unknown words. */
 const char      *box_reason_name(enum box_reason reason);
 enum box_reason  box_reason_parse(const char *text);
 const char      *exec_reason_name(enum exec_reason reason);
@@ -89,10 +89,10 @@ enum exec_reason exec_reason_parse(const char *text);
 const char      *kernel_way_name(enum kernel_way way);
 enum kernel_way  kernel_way_parse(const char *text);
 
-/* NULL for a number that is none. */
+/* NULL for an invalid number. */
 const char *call_outcome_name(enum call_outcome outcome);
 
-/* NULL for a number that is none. */
+/* NULL for an invalid number. */
 const char  *profile_name(enum profile profile);
 /* PROFILE_COUNT if text is NULL or no profile. */
 enum profile profile_parse(const char *text);

@@ -17,7 +17,7 @@ static bool is_letter(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
 }
 
-/* Where the text stops being a name: its length if it is one. */
+/* The length of the name at the start of the text. */
 static size_t name_ends(const char *text, size_t length)
 {
     size_t label = 0;
@@ -33,8 +33,8 @@ static size_t name_ends(const char *text, size_t length)
     return label > 0 || length == 0 ? length : length - 1;
 }
 
-/* Where a last label of nothing but digits begins, or length. No name has one: it would be a mistyped address, or one
- * in a notation that resolvers read as an address. */
+/* The start of a last label that consists of digits only, or length. No name has one: it is a mistyped address, or a
+ * notation that resolvers read as an address. */
 static size_t number_begins(const char *text, size_t length)
 {
     size_t at = length;
@@ -74,6 +74,11 @@ void net_address_show(const struct net_address *address, char ret[NET_ADDRESS_TE
         ret[0] = '\0';
 }
 
+bool net_address_is_stand_in(const struct net_address *address)
+{
+    return address->size == 4 && address->byte[0] == 198 && (address->byte[1] & 0xfe) == 18;
+}
+
 /* --- rules as text --- */
 
 static int refuse(const char *option, const char *text, size_t at, const char *why, struct err *e)
@@ -109,7 +114,7 @@ static bool has_host_bits(const struct net_address *address, unsigned bits)
     return false;
 }
 
-/* length bytes of "10.1.0.0/16" or "2001:db8::/32". 1: read; 0: this is no address. */
+/* Reads length bytes of "10.1.0.0/16" or "2001:db8::/32". 1: done; 0: no address. */
 static int parse_addresses(const char *option, const char *text, const char *from, size_t length, struct net_rule *ret,
                            struct err *e)
 {
@@ -125,6 +130,9 @@ static int parse_addresses(const char *option, const char *text, const char *fro
         return 0;
     ret->kind = NET_ADDRESSES;
     ret->bits = (uint8_t)(ret->address.size * 8);
+    if (net_address_is_stand_in(&ret->address))
+        return refuse(option, text, (size_t)(from - text),
+                      "addresses of 198.18.0.0/15 stand for names in a box; write the name instead", e);
     if (!slash)
         return 1;
     size_t at = (size_t)(from - text) + (size_t)(slash - copy) + 1;
@@ -136,6 +144,21 @@ static int parse_addresses(const char *option, const char *text, const char *fro
                       e);
     ret->bits = (uint8_t)bits;
     return 1;
+}
+
+/* "localhost" itself is the box's own loopback for every program there; names below it, and below carrel.internal, are
+ * servers of the host, and each must be meant. */
+static int check_loopback(const char *option, const char *text, const struct net_rule *rule, struct err *e)
+{
+    bool is_bare = rule->kind == NET_NAME && strcmp(rule->name, "localhost") == 0;
+    char below[NET_NAME_SIZE + 2];
+
+    snprintf(below, sizeof below, "x.%s", rule->name);
+    if (!is_bare && (rule->kind != NET_BELOW || !net_name_is_loopback(below)))
+        return 0;
+    return refuse(option, text, 0,
+                  is_bare ? "in a box that is the box itself; a server of the host is host.carrel.internal:PORT"
+                          : "a server of the host must be named exactly, as in host.carrel.internal:8080", e);
 }
 
 static int parse_name(const char *option, const char *text, size_t length, struct net_rule *ret, struct err *e)
@@ -150,23 +173,28 @@ static int parse_name(const char *option, const char *text, size_t length, struc
     if (length - skip > NAME_MAX_BYTES + 1)
         return refuse(option, text, NAME_MAX_BYTES + skip, "a name has at most 253 characters", e);
     if (net_name_clean(text + skip, length - skip, ret->name))
-        return 0;
+        return ret->denies ? 0 : check_loopback(option, text, ret, e);
     size_t bare = length - (text[length - 1] == '.'), number = number_begins(text, bare);
     if (number < bare && name_ends(text + skip, bare - skip) == bare - skip)
         return refuse(option, text, number, "a name does not end in a number, and this is no address", e);
     size_t at = skip + name_ends(text + skip, length - skip);
     return refuse(option, text, at < length ? at : length - 1,
                   text[at] == '*' ? "a star may only be the first label, as in *.example.org"
-                                  : "names have letters, digits, '-', '_' and single dots, at most 63 between two dots",
+                  : text[at] & 0x80
+                      ? "letters beyond ASCII are written as DNS has them, as in xn--bcher-kva.example.org"
+                      : "names have letters, digits, '-', '_' and single dots, at most 63 between two dots",
                   e);
 }
 
 int net_rule_parse(const char *option, const char *text, bool denies, struct net_rule *ret, struct err *e)
 {
     struct net_rule rule = { .denies = denies, .first = 0, .last = 65535 };
-    const char *bracket = text[0] == '[' ? strchr(text, ']') : NULL, *port = NULL;
+    const char *bracket = text[0] == '[' ? strchr(text, ']') : NULL, *port = NULL, *scheme = strstr(text, "://");
     int r = 0;
 
+    if (scheme)
+        return refuse(option, text, (size_t)(scheme - text),
+                      "a rule has no scheme and no path: write index.example.org, or index.example.org:443", e);
     if (text[0] == '[') {
         r = bracket ? parse_addresses(option, text, text + 1, (size_t)(bracket - text) - 1, &rule, e) : 0;
         if (r < 0)
@@ -253,6 +281,31 @@ int net_policy_read(const char *option, const char *text, struct net_policy *ret
     return r;
 }
 
+int net_bounds_parse(const char *option, const char *text, struct net_bounds *ret, struct err *e)
+{
+    struct net_bounds bounds = *ret;
+    char word[64], name[80];
+    int r = 0;
+
+    for (const char *at = text; r == 0 && at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        snprintf(word, sizeof word, "%.*s", (int)strcspn(at, ","), at);
+        char *equals = strchr(word, '=');
+        if (equals)
+            *equals = '\0';
+        snprintf(name, sizeof name, "%s %s=", option, word);
+        if (equals && strcmp(word, "connections") == 0)
+            r = parse_count(name, equals + 1, 1, NET_CONNECTIONS_MOST, &bounds.connections, e);
+        else if (equals && strcmp(word, "bandwidth") == 0)
+            r = parse_size(name, equals + 1, NET_BYTES_LEAST, &bounds.bytes_per_second, e);
+        else
+            r = err_set(e, EINVAL, STEP_USAGE, "%s %s: use connections=100, bandwidth=4M (bytes in a second), or both "
+                        "with a comma between them", option, parse_quote(text).text);
+    }
+    if (r == 0)
+        *ret = bounds;
+    return r;
+}
+
 static bool is_sane(const struct net_rule *rule)
 {
     char clean[NET_NAME_SIZE];
@@ -275,7 +328,7 @@ bool net_policy_is_sane(const struct net_policy *policy)
     return true;
 }
 
-/* --- what they decide --- */
+/* --- decisions --- */
 
 static bool covers_name(const struct net_rule *rule, const char *name)
 {
@@ -294,15 +347,20 @@ static bool covers_port(const struct net_rule *rule, uint16_t port)
 
 bool net_name_is_loopback(const char *name)
 {
-    static const char suffix[] = ".localhost";
-    size_t length = strlen(name), n = sizeof suffix - 1;
+    static const char *const suffixes[] = { ".localhost", ".carrel.internal" };
+    size_t length = strlen(name);
 
-    return length > n && strcmp(name + length - n, suffix) == 0;
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
+        size_t n = strlen(suffixes[i]);
+        if (length > n && strcmp(name + length - n, suffixes[i]) == 0)
+            return true;
+    }
+    return false;
 }
 
 bool net_resolves(const struct net_policy *policy, const char *name)
 {
-    bool allowed = policy->mode == NET_PUBLIC && !net_name_is_loopback(name);
+    bool is_loopback = net_name_is_loopback(name), allowed = policy->mode == NET_PUBLIC && !is_loopback;
 
     if (policy->mode == NET_NONE)
         return false;
@@ -312,7 +370,7 @@ bool net_resolves(const struct net_policy *policy, const char *name)
             continue;
         if (rule->denies && rule->first <= 1 && rule->last == 65535)
             return false;
-        allowed |= !rule->denies;
+        allowed |= !rule->denies && (rule->kind == NET_NAME || !is_loopback);
     }
     return allowed;
 }
@@ -345,14 +403,14 @@ static bool is_within(const struct net_address *address, const uint8_t *prefix, 
     return bits % 8 == 0 || ((address->byte[bits / 8] ^ prefix[bits / 8]) & 0xff << (8 - bits % 8) & 0xff) == 0;
 }
 
-/* IPv4 that is written in IPv6 reaches what the IPv4 address reaches. */
-static struct net_address unwrap(const struct net_address *address)
+struct net_address net_address_unwrap(const struct net_address *address)
 {
     static const struct {
         uint8_t prefix[12];
         uint8_t bits, at;
     } wrapped[] = {
         { { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff }, 96, 12 },      /* mapped */
+        { { 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff }, 96, 12 },            /* translated (RFC 2765) */
         { { 0 }, 96, 12 },                                            /* compatible; ::1 stays what it is */
         { { 0, 0x64, 0xff, 0x9b }, 96, 12 },                          /* NAT64 */
         { { 0x20, 0x02 }, 16, 2 },                                    /* 6to4 */
@@ -369,7 +427,7 @@ static struct net_address unwrap(const struct net_address *address)
     return *address;
 }
 
-/* Networks that are not public; the first that holds an address says what it is. */
+/* Networks that are not public; the first that contains an address determines its class. */
 static const struct known_network {
     uint8_t        prefix[16];
     uint8_t        size, bits;
@@ -394,6 +452,8 @@ static const struct known_network {
     { { 0x00, 0x64, 0xff, 0x9b, 0x00, 0x01 }, 16, 48, NET_IS_PRIVATE },
     { { 0xfd, 0x00, 0x0e, 0xc2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x02, 0x54 }, 16, 128, NET_IS_SPECIAL },
     { { 0xfd, 0x20, 0x00, 0xce, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x02, 0x54 }, 16, 128, NET_IS_SPECIAL },
+    { { 0xfd, 0x00, 0x00, 0xc1, 0, 0, 0, 0, 0, 0, 0, 0, 0xa9, 0xfe, 0xa9, 0xfe }, 16, 128, NET_IS_SPECIAL },
+    { { 0xfd, 0x00, 0x00, 0x42, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x00, 0x42 }, 16, 128, NET_IS_SPECIAL },
     { { 0xfc }, 16, 7, NET_IS_PRIVATE },
 };
 
@@ -407,14 +467,14 @@ static const struct known_network *find_network(const struct net_address *bare)
 
 enum net_class net_class(const struct net_address *address)
 {
-    struct net_address bare = unwrap(address);
+    struct net_address bare = net_address_unwrap(address);
     const struct known_network *network = find_network(&bare);
 
     return network ? network->class : NET_IS_PUBLIC;
 }
 
-/* Does the rule mean this address? Loopback, metadata and their like must be named as such: 0.0.0.0/0 does not mean
- * them, nor the host itself. */
+/* Whether the rule covers this address. Loopback, metadata services and the like must be named explicitly: 0.0.0.0/0
+ * does not cover them, nor the host itself. */
 static bool names_address(const struct net_rule *rule, const struct net_address *bare, bool is_own)
 {
     const struct known_network *network = find_network(bare);
@@ -435,7 +495,7 @@ static bool is_loopback(const struct net_address *bare)
 bool net_judge_address(const struct net_policy *policy, enum net_reach reach, const struct net_address *address,
                        uint16_t port, bool is_own)
 {
-    struct net_address bare = unwrap(address);
+    struct net_address bare = net_address_unwrap(address);
     bool is_named = false;
 
     if (policy->mode == NET_NONE)

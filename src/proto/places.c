@@ -1,6 +1,6 @@
-/* A socket in a usual place is believed only if root or the caller serves it: /tmp is everybody's, and a server sees
- * all that is sent to it. Who serves is asked once, and each request connects anew; so the place must be one where
- * nobody else can put another socket meanwhile. One that was named explicitly is the caller's own choice. */
+/* A socket at a default place is trusted only if root or the caller serves it: /tmp is open to all, and a server sees
+ * all that is sent to it. The server's user is checked once, and each request connects again; so no other user may be
+ * able to replace the socket. A socket that was named explicitly is the caller's own choice. */
 #define _GNU_SOURCE
 #include "proto/places.h"
 
@@ -25,7 +25,7 @@ static bool is_closed(const struct stat *folder)
     return S_ISDIR(folder->st_mode) && is_ours(folder) && !(folder->st_mode & (S_IWGRP | S_IWOTH));
 }
 
-/* In a sticky one, as /tmp is, others cannot rename or remove what is not theirs. */
+/* In a sticky folder such as /tmp others cannot rename or remove foreign files. */
 static bool keeps_ours(const struct stat *folder)
 {
     return is_closed(folder) || (S_ISDIR(folder->st_mode) && is_ours(folder) && (folder->st_mode & S_ISVTX));
@@ -48,7 +48,8 @@ bool places_is_own_socket(const char *path)
     return stat(folder, &status) == 0 && keeps_ours(&status);
 }
 
-bool places_is_served(const char *path, bool by_anybody)
+/* Whether a process of root's or the caller's answers at this path. */
+static bool is_served(const char *path)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
     struct ucred peer;
@@ -60,7 +61,7 @@ bool places_is_served(const char *path, bool by_anybody)
     FD fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     return fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0
            && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0
-           && (by_anybody || peer.uid == 0 || peer.uid == geteuid());
+           && (peer.uid == 0 || peer.uid == geteuid());
 }
 
 bool places_run(bool is_root, const char *runtime, char *ret, size_t size)
@@ -84,7 +85,7 @@ bool places_find_server(char *ret, size_t size, char *ret_looked, size_t looked_
         snprintf(own, sizeof own, "%s/" PLACES_SOCKET_NAME, run);
     if (ret_looked)
         snprintf(ret_looked, looked_size, "%s%s" PLACES_MACHINE_SOCKET, own, own[0] ? " and " : "");
-    if (own[0] && places_is_own_socket(own) && places_is_served(own, false))
+    if (own[0] && places_is_own_socket(own) && is_served(own))
         return snprintf(ret, size, "%s", own) < (int)size;
-    return places_is_served(PLACES_MACHINE_SOCKET, false) && snprintf(ret, size, PLACES_MACHINE_SOCKET) < (int)size;
+    return is_served(PLACES_MACHINE_SOCKET) && snprintf(ret, size, PLACES_MACHINE_SOCKET) < (int)size;
 }

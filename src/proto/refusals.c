@@ -4,6 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#ifndef CARREL_INDEX
+#define CARREL_INDEX ""     /* as in cli/layers/index.c; mk/build.mk */
+#endif
+
 enum { SHOWN = 3, PORT_HTTP = 80, PORT_HTTPS = 443 };
 
 static void copy_printable(const char *from, size_t most, char *to, size_t size)
@@ -17,7 +21,8 @@ static void copy_printable(const char *from, size_t most, char *to, size_t size)
 
 void refusals_add(struct refusals *r, const struct egress_refused *word, uint64_t now_us)
 {
-    struct net_refusal one = { .port = word->port, .why = (uint8_t)word->why, .count = word->count, .last_us = now_us };
+    struct net_refusal one = { .port = word->port, .why = (uint8_t)word->why, .count = word->count,
+                               .last_us = now_us - word->age_ms * UINT64_C(1000) };
     size_t i = 0;
 
     copy_printable(word->what, sizeof word->what, one.what, sizeof one.what);
@@ -36,12 +41,15 @@ void refusals_add(struct refusals *r, const struct egress_refused *word, uint64_
 void net_refusal_rule(const struct net_refusal *one, char ret[NET_RULE_TEXT])
 {
     struct net_address address;
-    /* A name that leads to an address of the host or the like: only a rule for that address allows it. */
+    /* A name that resolves to an address of the host or the like: only a rule for that address allows it. */
     bool by_address = one->why == EGRESS_BAD_ADDRESS && net_address_parse(one->other, &address) &&
                       net_class(&address) != NET_IS_PRIVATE;
     const char *what = by_address ? one->other : one->what;
     bool is_v6 = net_address_parse(what, &address) && address.size == 16;
 
+    ret[0] = '\0';
+    if ((one->why != EGRESS_NOT_ALLOWED && one->why != EGRESS_BAD_ADDRESS) || strcmp(what, "localhost") == 0)
+        return;
     if (one->port == 0 || (!by_address && (one->port == PORT_HTTP || one->port == PORT_HTTPS)))
         snprintf(ret, NET_RULE_TEXT, "%s", what);
     else
@@ -58,15 +66,16 @@ static void write_target(const struct net_refusal *one, struct buf *out)
         buf_printf(out, ":%u", one->port);
 }
 
-/* Metadata services, loopback and their like can be allowed; to advise it would be careless. */
+/* Metadata services, loopback and the like can be allowed, but should not be recommended. */
 static bool is_advisable(const struct net_refusal *one)
 {
     struct net_address address;
     const char *what = one->why == EGRESS_BAD_ADDRESS ? one->other : one->what;
 
-    if (net_address_parse(what, &address) && net_class(&address) == NET_IS_SPECIAL)
-        return false;
-    return one->why == EGRESS_NOT_ALLOWED || one->why == EGRESS_BAD_ADDRESS;
+    char rule[NET_RULE_TEXT];
+
+    net_refusal_rule(one, rule);
+    return rule[0] && !(net_address_parse(what, &address) && net_class(&address) == NET_IS_SPECIAL);
 }
 
 static void write_one(const struct net_refusal *one, struct buf *out)
@@ -81,6 +90,15 @@ static void write_one(const struct net_refusal *one, struct buf *out)
         break;
     case EGRESS_TOO_MANY:
         buf_add_text(out, " (too many connections at once)");
+        break;
+    case EGRESS_NO_BROKER:
+        buf_add_text(out, " (the process that has its key is not there)");
+        break;
+    case EGRESS_UDP:
+        buf_add_text(out, " (UDP; only TCP and names are carried)");
+        break;
+    case EGRESS_UNRESOLVED:
+        buf_add_text(out, " (the host's resolver did not answer; see its /etc/resolv.conf)");
         break;
     default:
         break;
@@ -119,8 +137,18 @@ bool refusals_write(const struct refusals *r, uint64_t since_us, bool has_networ
     return true;
 }
 
-void refusals_advise(const char *before, const char *rule, const char *after, struct buf *out)
+bool refusals_are_of_index(const char *rule)
+{
+    const char *host = strstr(CARREL_INDEX, "://");
+    size_t length = host ? strcspn(host + 3, ":/") : 0;
+
+    return length > 0 && rule && strncmp(rule, host + 3, length) == 0 && (!rule[length] || rule[length] == ':');
+}
+
+void refusals_advise(const char *before, const char *rule, const char *after, const char *packages, struct buf *out)
 {
     if (rule && rule[0])
         buf_printf(out, "; allow it with %s%s%s", before, rule, after);
+    if (packages && refusals_are_of_index(rule))
+        buf_printf(out, ", or let Python packages be installed for the box: %s", packages);
 }

@@ -1,5 +1,5 @@
-/* What a box was refused on the network, and the one line that says so: the same in `carrel run`, in answers of the API
- * and in what a model reads. */
+/* The refused connections of a box, and the one line that reports them: the same in `carrel run`, in answers of the API
+ * and for a model. */
 #ifndef CARREL_PROTO_REFUSALS_H
 #define CARREL_PROTO_REFUSALS_H
 
@@ -10,28 +10,30 @@ enum { REFUSALS_MOST = 64 };
 
 struct refusals {
     size_t   n;
-    uint64_t more;              /* refusals of what found no place */
+    uint64_t more;              /* refusals beyond the table */
     struct net_refusal {
         char     what[NET_NAME_SIZE], other[NET_ADDRESS_TEXT];
         uint16_t port;
         uint8_t  why;           /* enum egress_why */
         uint64_t count;
-        uint64_t last_us;       /* when it was last told of */
+        uint64_t last_us;       /* of the last occurrence */
     } list[REFUSALS_MOST];
 };
 
-/* Takes egress's word; now_us is noted. Names that are not printable are none. */
+/* Adds egress's report; now_us is recorded. Names that are not printable are ignored. */
 void refusals_add(struct refusals *r, const struct egress_refused *word, uint64_t now_us);
 
-/* The rule that would allow it. */
+/* The rule that would allow it; "": no rule would. */
 void net_refusal_rule(const struct net_refusal *one, char ret[NET_RULE_TEXT]);
 
-/* One line, without its end, about all that were told of since since_us; false: there is nothing to tell. has_network:
- * the box has a policy. rule: what would allow the first of them; "": no rule would. */
+/* One line, without its end, about all refusals since since_us; false: there were none. has_network: the box has a
+ * policy. rule: would allow the first of them; "": no rule would. */
 bool refusals_write(const struct refusals *r, uint64_t since_us, bool has_network, struct buf *out,
                     char rule[NET_RULE_TEXT]);
-/* What a reader can do about it, in the words of the interface at hand: "; allow it with --allow NAME". Nothing without
- * a rule. */
-void refusals_advise(const char *before, const char *rule, const char *after, struct buf *out);
+/* The remedy, in the words of the reader's interface: "; allow it with --allow NAME". Nothing without a rule.
+ * packages: how that reader names packages of a box ("--packages NAME"): the other remedy for the index's rule. */
+void refusals_advise(const char *before, const char *rule, const char *after, const char *packages, struct buf *out);
+/* Whether it is the rule for the index of packages that pip and uv ask if nothing is configured. */
+bool refusals_are_of_index(const char *rule);
 
 #endif

@@ -1,5 +1,5 @@
-/* One loop over signals: SIGCHLD says that a child ended, the others that it is over. A child that does not run has a
- * time at which it is started, so that one that cannot start delays no other. */
+/* One loop over signals: on SIGCHLD it reaps children, on the others it ends. A child that does not run has a time for
+ * its next start, so that a child that cannot start delays no other. */
 #define _GNU_SOURCE
 #include "server/children.h"
 
@@ -20,8 +20,8 @@
 
 enum {
     RESTART_US = 100000,
-    RETRY_US = 1000000,         /* there was no room for another process */
-    EARLY_US = 500000,          /* who ends before that did not really run */
+    RETRY_US = 1000000,         /* fork failed for lack of resources */
+    EARLY_US = 500000,          /* a child that exits before that did not really run */
     EARLY_MOST = 5,             /* 100 ms << 5 is the longest pause */
 };
 
@@ -107,7 +107,7 @@ static void note_end(struct child *child, uint64_t now_us)
     child->start_at_us = now_us + ((uint64_t)RESTART_US << (child->early_deaths ? child->early_deaths - 1 : 0));
 }
 
-/* Starts who is due. Microseconds until the next one is; UINT64_MAX if all run. */
+/* Starts the children that are due. Microseconds until the next one is; UINT64_MAX if all run. */
 static uint64_t start_due(struct child *child, size_t n, const void *owner)
 {
     uint64_t now_us = clock_monotonic_us(), wait_us = UINT64_MAX;
@@ -131,8 +131,8 @@ void children_run(struct child *child, size_t n, const void *owner)
     sigaddset(&signals, SIGHUP);
     sigaddset(&signals, SIGCHLD);
     sigprocmask(SIG_BLOCK, &signals, NULL);
-    /* A keeper that is killed leaves its boxes' processes, which end only when somebody reaps them; not every pid 1
-     * does. */
+    /* A killed keeper orphans its boxes' processes. They end only when they are reaped, and not every pid 1 reaps; so
+     * we do. */
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     for (;;) {
         uint64_t wait_us = start_due(child, n, owner);

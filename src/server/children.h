@@ -6,39 +6,39 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { CHILD_WORDS = 256, CHILD_FDS = 16, CHILD_TEXT = 4096 };
+enum { CHILD_WORDS = 512, CHILD_FDS = 16, CHILD_TEXT = 4096 };
 
-/* A command line in the making. */
+/* A command line that is being built. */
 struct child_command {
     char  *argv[CHILD_WORDS + 1];
     size_t argc;
-    int    keep[CHILD_FDS];         /* borrowed: what stays open across exec */
+    int    keep[CHILD_FDS];         /* borrowed: stays open across exec */
     size_t n_keep;
-    char   text[CHILD_TEXT];        /* of words that were made */
+    char   text[CHILD_TEXT];        /* storage of formatted words */
     size_t text_used;
 };
 
-/* Adds a word, which must live until the child was started; or a made one; or a descriptor that the child gets. A
- * command that became too long is not started, and the child counts as one that ended at once. */
+/* Adds a word, which must live until the child was started; or a formatted word; or a descriptor that the child
+ * inherits. A command that became too long is not started; the child counts as one that exited at once. */
 void child_word(struct child_command *c, const char *word);
 void child_format(struct child_command *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void child_keep(struct child_command *c, int fd);
 
 struct child {
     const char *name;               /* for the log: "keeper" */
-    /* How to start it; asked anew each time. */
+    /* Describes how to start it; called before each start. */
     void (*describe)(const void *owner, struct child_command *c);
-    int         death_signal;       /* what it gets if this process dies */
-    /* Of children.c: */
-    pid_t       pid;                /* 0: it does not run */
+    int         death_signal;       /* sent to it if this process dies */
+    /* Used by children.c. */
+    pid_t       pid;                /* 0: not running */
     unsigned    early_deaths;       /* in a row */
     uint64_t    started_us, start_at_us;
 };
 
-/* Starts them in their order and starts again who ends, the later the more often one ended at once. Returns when a
- * signal asks for the end. */
+/* Starts them in order and restarts those that exit, with a longer pause after each early exit. Returns when a signal
+ * asks for the end. */
 void children_run(struct child *child, size_t n, const void *owner);
-/* Ends them, the last first, and waits for each. */
+/* Ends them in reverse order, and waits for each. */
 void children_end(struct child *child, size_t n);
 
 #endif

@@ -1,7 +1,7 @@
-/* A front that is taken over can talk to the keeper and to its clients, write its own state, and nothing else: Landlock
- * closes the file system but for its state, an empty network namespace leaves root's server only the listeners it was
- * given, seccomp takes what a server does not need (filter `front` of src/policy/syscalls.tbl). Connections are made by
- * others: to the keeper by dial.c, into boxes by the keeper. */
+/* An attacker who takes over the front can talk to the keeper and to its clients, write its own state, and nothing
+ * else: Landlock closes the file system except for the state, an empty network namespace leaves root's server only the
+ * listeners that it inherited, and seccomp removes the system calls that a server does not need (filter `front` of
+ * src/policy/syscalls.tbl). Others make connections for it: dial.c to the keeper, the keeper into boxes. */
 #define _GNU_SOURCE
 #include "server/confine.h"
 
@@ -25,7 +25,7 @@ static int close_files(const char *state, struct err *e)
     int abi = landlock_abi();
 
     if (abi < 1)
-        return 0;       /* this kernel has none; the user's own rights are what is left */
+        return 0;       /* this kernel has no Landlock; only the user's own rights limit the process */
     FD rules = landlock_open(abi, LANDLOCK_TCP | LANDLOCK_OTHERS);
     if (rules < 0)
         return err_at(e, -rules, STEP_LANDLOCK, 0, "ruleset");
@@ -52,8 +52,8 @@ static int close_calls(const char *who, const struct policy_filter *filter, stru
 
 int confine_network(const char *who, struct err *e)
 {
-    /* An ordinary user would need a user namespace for it, from which the peers of a socket all look like nobody; there
-     * the filter alone must do. */
+    /* An ordinary user would need a user namespace for this, in which all peers of a socket appear as the overflow id;
+     * there the filter alone must do. */
     if (geteuid() == 0 && unshare(CLONE_NEWNET) < 0)
         return err_at(e, errno, STEP_NETWORK, 0, who);
     return 0;
@@ -69,7 +69,7 @@ int confine_user(uid_t uid, gid_t gid, struct err *e)
         return err_set(e, errno, STEP_RIGHTS, "the death signal");
     if (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
         return err_set(e, errno, STEP_RIGHTS, "becoming uid %u", uid);
-    /* The kernel disarms the death signal when the user changes. If the parent died meanwhile, it was not sent. */
+    /* The kernel disarms the death signal when the user changes. If the parent died meanwhile, no signal was sent. */
     if (prctl(PR_SET_PDEATHSIG, death_signal, 0, 0, 0) < 0)
         return err_set(e, errno, STEP_RIGHTS, "the death signal");
     return death_signal && getppid() != parent ? err_set(e, ESRCH, STEP_RIGHTS, "the supervisor is gone") : 0;

@@ -4,10 +4,10 @@
 #include "doors/mcp/mcp.h"
 #include "doors/native/native.h"
 
-/* Asked in this order. */
+/* Tried in this order. */
 const struct door *const server_doors[] = {
     &mcp_door,
     &jupyter_door,
-    &native_door,       /* the last: it answers whatever is left */
+    &native_door,       /* last, because it takes every remaining path */
     NULL
 };

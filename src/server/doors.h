@@ -1,4 +1,4 @@
-/* The doors that this server has. */
+/* The doors of this server. */
 #ifndef CARREL_SERVER_DOORS_H
 #define CARREL_SERVER_DOORS_H
 

@@ -22,7 +22,9 @@ static int listen_at_path(const char *path, int type, mode_t mode, int *ret, str
     if (strlen(path) >= sizeof address.sun_path)
         return err_set(e, ENAMETOOLONG, STEP_USAGE, "--socket %s", path);
     memcpy(address.sun_path, path, strlen(path));
-    FD probe = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+    /* Packets go between processes of one server, whose state we have locked: another listener there is a child of an
+     * earlier server that has not ended yet. */
+    FD probe = type == SOCK_SEQPACKET ? -1 : socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
     if (probe >= 0 && connect(probe, (struct sockaddr *)&address, sizeof address) == 0)
         return err_set(e, EADDRINUSE, STEP_HOST, "a server is running at %s already", path);
     FD fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -1,4 +1,4 @@
-/* Listeners, opened before anybody gives up rights. */
+/* Listeners, opened before the process drops its rights. */
 #ifndef CARREL_SERVER_LISTEN_H
 #define CARREL_SERVER_LISTEN_H
 
@@ -6,10 +6,10 @@
 
 #include "base/err.h"
 
-/* Takes the place of a socket that nobody serves any more. mode: 0666 if everybody may connect, 0600 if only root and
- * who calls this. */
+/* Replaces a socket that no process serves any more. mode: 0666 if every user may connect, 0600 if only root and the
+ * calling user. */
 MUST_CHECK int listen_unix(const char *path, mode_t mode, int *ret, struct err *e);
-/* The same for packets between processes of this server. */
+/* For packets between processes of this server, which has locked the state that path is named after. */
 MUST_CHECK int listen_packets(const char *path, int *ret, struct err *e);
 /* ADDRESS:PORT. */
 MUST_CHECK int listen_tcp(const char *address, int *ret, struct err *e);

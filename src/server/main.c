@@ -1,4 +1,4 @@
-/* carrel-server: the server, and the commands that talk to it. The static `carrel` hands over to it. */
+/* carrel-server: the server, and the commands that talk to it. The static `carrel` execs it for them. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
@@ -37,11 +37,13 @@ static const struct {
     { "service", client_service },
     { "grant", client_grant },
     { "token", client_token },
+    { "secret", client_secret },
+    { "volume", client_volume },
+    { "df", client_df },
     { "py", client_py },
     { "repl", client_repl },
     { "kernel", client_kernel },
     { "kernelspec", client_kernelspec },
-    { "setup", client_setup },
     { "mcp", client_mcp },
 };
 

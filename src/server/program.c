@@ -1,5 +1,5 @@
-/* The front's main loop. It is started with its listeners open and the keeper's socket named; whatever else it needs it
- * opens before it confines itself. */
+/* The front's main loop. It inherits its open listeners and the path of the keeper's socket, and opens everything else
+ * before it confines itself. */
 #define _GNU_SOURCE
 #include "server/program.h"
 
@@ -19,20 +19,23 @@
 #include "base/guest.h"
 #include "base/list.h"
 #include "base/parse.h"
-#include "front/boxes/families.h"
-#include "front/boxes/pool.h"
 #include "front/db/db.h"
 #include "front/dial.h"
 #include "front/door.h"
 #include "front/front.h"
 #include "front/identity/auth.h"
 #include "front/keeper_link.h"
+#include "front/keys/keys.h"
+#include "front/layers/layers.h"
 #include "front/net/net.h"
+#include "front/secrets/secrets.h"
 #include "front/services/grants.h"
 #include "front/services/inlets.h"
 #include "front/services/services.h"
+#include "front/volumes/volumes.h"
 #include "server/confine.h"
 #include "server/doors.h"
+#include "proto/certificates.h"
 
 enum {
     LISTENERS = 2 + DOORS_MOST,
@@ -43,14 +46,17 @@ enum {
     QUIET_MS = 5000,
     KEEP_DEAD_MS = 3600000,
     DRAIN_MS = 5000,
-    PARTIALS_BYTES = 256 << 20          /* of one identity; a quarter of what all may have (kernel_link.c) */
+    PARTIALS_BYTES = 256 << 20,         /* of one identity */
+    PARTIALS_ALL_BYTES = 1 << 30
 };
 
 struct front_options {
-    const char *keeper, *config, *python;      /* python: of templates that name none */
+    const char *keeper, *config, *python;      /* python: for templates that name none */
+    const char *broker, *no_broker;     /* its socket; or why there is none */
     uint32_t    lock_fd;                /* held as long as this process lives; 0: none */
     uint32_t    uid, gid;
-    uid_t       owner_uid;              /* who runs the server: an admin */
+    uid_t       owner_uid;              /* the user who runs the server: an admin */
+    uint32_t    ends_boxes;             /* 1: the boxes end when this server is asked to end */
     size_t      n_listeners;
     int         listener[LISTENERS];
     unsigned    tag[LISTENERS];
@@ -61,8 +67,8 @@ struct front_program {
     struct doors       doors;
     struct loop_signal signals;
     struct loop_timer  prune, maintain;
-    uint64_t           requests_seen;   /* when it was last looked whether there is something to do */
-    bool               draining;
+    uint64_t           requests_seen;   /* at the last look for idle time */
+    bool               draining, ends_boxes;
 };
 
 static bool find_tag(const char *text, unsigned *ret)
@@ -93,7 +99,7 @@ static int read_listener(struct front_options *o, const char *value, struct err 
     return fcntl((int)fd, F_SETFD, FD_CLOEXEC) < 0 ? err_set(e, errno, STEP_USAGE, "--listen-fd %s", value) : 0;
 }
 
-/* Twice: the file first, so that flags win. */
+/* Twice: the file first, so that flags override it. */
 static int read_options(int argc, char **argv, struct front_options *o, struct config *config, bool only_config,
                         struct err *e)
 {
@@ -112,6 +118,10 @@ static int read_options(int argc, char **argv, struct front_options *o, struct c
             o->keeper = value;
         } else if (strcmp(name, "--python") == 0) {
             o->python = value;
+        } else if (strcmp(name, "--broker") == 0) {
+            o->broker = value;
+        } else if (strcmp(name, "--no-broker") == 0) {
+            o->no_broker = value;
         } else if (strcmp(name, "--state") == 0) {
             r = config_set(config, "state", value, e);
         } else if (strcmp(name, "--set") == 0) {
@@ -126,6 +136,8 @@ static int read_options(int argc, char **argv, struct front_options *o, struct c
             r = parse_count(name, value, 0, UINT32_MAX - 1, &o->gid, e);
         } else if (strcmp(name, "--owner-uid") == 0) {
             r = parse_count(name, value, 0, UINT32_MAX - 1, &o->owner_uid, e);
+        } else if (strcmp(name, "--ends-boxes") == 0) {
+            r = parse_count(name, value, 0, 1, &o->ends_boxes, e);
         } else {
             r = err_set(e, EINVAL, STEP_USAGE, "carrel-server front: unknown option %s", name);
         }
@@ -133,7 +145,7 @@ static int read_options(int argc, char **argv, struct front_options *o, struct c
     return r;
 }
 
-/* What boxes may request in all, if the configuration does not say. */
+/* How much boxes may request in all, if the configuration does not say. */
 static void measure_host(struct config *c)
 {
     struct sysinfo info;
@@ -141,17 +153,20 @@ static void measure_host(struct config *c)
     if (!c->host_memory_bytes && sysinfo(&info) == 0) {
         uint64_t total = (uint64_t)info.totalram * info.mem_unit;
         c->host_memory_bytes = total - total / 8;
+        c->host_memory_measured = true;
     }
     if (!c->host_cpu_milli)
         c->host_cpu_milli = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN) * 1000;
 }
 
-/* A connection takes one descriptor, a command up to four. Who starts us by hand often has a soft limit of 1,024. */
+/* A connection takes one descriptor, a command up to four. A shell's soft limit is often 1,024. */
 static void raise_descriptors(void)
 {
+    enum { WANTED = 65536 };
     struct rlimit limit;
 
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
+        (limit.rlim_max >= WANTED || setrlimit(RLIMIT_NOFILE, &(struct rlimit){ WANTED, WANTED }) < 0)) {
         limit.rlim_cur = limit.rlim_max;
         (void)!setrlimit(RLIMIT_NOFILE, &limit);
     }
@@ -186,14 +201,14 @@ static void on_access(const struct http_access *a, void *owner)
     char status[16], us[24], method[16], target[256];
 
     front->metrics.requests_refused += a->status >= 400;
-    if (a->status != 101)       /* a WebSocket's life is no request's time */
+    if (a->status != 101)       /* a WebSocket's lifetime is no request time */
         histogram_add(&front->metrics.request, a->duration_us);
     if (strcmp(front->config.log_level, "debug") != 0 && a->status < 500)
         return;
     snprintf(status, sizeof status, "%d", a->status);
     snprintf(us, sizeof us, "%llu", (unsigned long long)a->duration_us);
     snprintf(method, sizeof method, "%.*s", (int)a->method.size, a->method.data);
-    /* Not the query: there may be a token in it. */
+    /* Without the query, which may hold a token. */
     const char *query = a->target.size ? memchr(a->target.data, '?', a->target.size) : NULL;
     size_t size = query ? (size_t)(query - a->target.data) : a->target.size;
     snprintf(target, sizeof target, "%.*s", (int)size, a->target.data);
@@ -201,7 +216,7 @@ static void on_access(const struct http_access *a, void *owner)
               status, "us", us, NULL);
 }
 
-static void on_keeper_event(const struct event *event, int *fds, size_t n_fds, void *arg)
+static void on_keeper_event(const union event *event, int *fds, size_t n_fds, void *arg)
 {
     boxes_on_keeper_event(arg, event, fds, n_fds);
 }
@@ -227,6 +242,23 @@ static void on_drained(void *owner)
     loop_stop(server->front.loop);
 }
 
+/* For the user who stops it: prints how much ends with it. */
+static void tell_end(const struct front *front)
+{
+    unsigned ended = 0, stopped = 0;
+    char text[160], also[64] = "";
+
+    for (const struct box *b = front->boxes.first; b; b = b->next)
+        if (b->slot != BOX_NO_SLOT)
+            *(box_mounts_on_disk(&b->settings.mounts) ? &stopped : &ended) += 1;
+    if (stopped)
+        snprintf(also, sizeof also, "; %u on disk %s and can be started again", stopped,
+                 stopped == 1 ? "is stopped" : "are stopped");
+    snprintf(text, sizeof text, "the server ends, and %u %s with it%s", ended, ended == 1 ? "box" : "boxes", also);
+    if (ended || stopped)
+        front_log("info", text, NULL);
+}
+
 static void on_signal(struct loop_signal *s, const struct signalfd_siginfo *info)
 {
     struct front_program *server = container_of(s, struct front_program, signals);
@@ -234,6 +266,8 @@ static void on_signal(struct loop_signal *s, const struct signalfd_siginfo *info
     (void)info;
     if (server->draining)
         loop_stop(server->front.loop);
+    else if (server->ends_boxes)
+        tell_end(&server->front);
     server->draining = true;
     http_server_drain(server->front.http, DRAIN_MS);
 }
@@ -249,7 +283,7 @@ static void on_prune(struct loop_timer *t)
     loop_timer_set(server->front.loop, t, PRUNE_MS);
 }
 
-/* What must wait for the disk waits while nobody asks for anything. */
+/* Work that blocks on the disk is done while no requests come. */
 static void on_maintain(struct loop_timer *t)
 {
     struct front_program *server = container_of(t, struct front_program, maintain);
@@ -281,26 +315,34 @@ static int open_all(struct front_program *server, const struct front_options *o,
 {
     struct front *front = &server->front;
     sigset_t signals;
-    FD helper = -1;
+    FD helper = -1, broker_helper = -1;
 
     signal(SIGPIPE, SIG_IGN);
     umask(077);
     raise_descriptors();
     measure_host(&front->config);
     guest_find_files(front->config.guest, sizeof front->config.guest);
-    config_template_fill(&front->config, o->python ? o->python : "/usr/bin/python3");
-    box_devices_open(front);        /* later its own wall would be in the way */
-    int r = config_check(&front->config, e);
+    front->config.certificates = certificates_find();
+    box_devices_open(front);        /* before the process is confined */
+    int r = config_template_fill(&front->config, o->python ? o->python : "/usr/bin/python3", e);
+    if (r == 0)
+        r = config_check(&front->config, e);
     if (r == 0)
         r = doors_check(server_doors, &front->config, e);
+    if (r == 0)
+        secrets_open_credentials(front);
     if (r == 0)
         r = confine_network("front", e);
     if (r == 0)
         r = confine_user(o->uid, o->gid, e);
     if (r == 0)
-        r = dial_start(o->keeper, &helper, e);      /* early: it has a copy of what this process knows */
+        r = dial_start("keeper", o->keeper, &helper, e);    /* early: it gets a copy of this process's memory */
+    if (r == 0 && o->broker)
+        r = dial_start("broker", o->broker, &broker_helper, e);
     if (r == 0)
         r = open_state(front, e);
+    if (r == 0)
+        r = secrets_load(front, e);
     if (r == 0)
         r = auth_new(front->db, &front->config, o->owner_uid, &front->auth, e);
     if (r == 0 && (r = loop_new(&front->loop)) < 0)
@@ -309,11 +351,20 @@ static int open_all(struct front_program *server, const struct front_options *o,
         return r;
     front->memory.most = front->config.quota.buffer_bytes;
     front->partials.most = PARTIALS_BYTES;
+    front->partials.all_most = PARTIALS_ALL_BYTES;
     front->started_ms = front_now_ms();
     front->owner_uid = o->owner_uid;
+    server->ends_boxes = o->ends_boxes;
+    front_init_parts(front);
+    layers_init(front);
     boxes_init(front);
     net_init(front);
-    r = boxes_load(front, e);
+    if ((r = keys_init(front, TAKE_FD(broker_helper), o->no_broker, e)) < 0)
+        return r;
+    volumes_init(front);
+    r = volumes_load(front, e);
+    if (r == 0)
+        r = boxes_load(front, e);
     if (r == 0)
         r = services_load(front, e);
     if (r == 0)
@@ -369,12 +420,14 @@ int front_main(int argc, char **argv)
     }
     http_server_free(server.front.http);
     doors_close(&server.doors);
-    families_free(&server.front);
-    pool_free(&server.front);
     keeper_link_free(server.front.keeper);
     grants_free(&server.front);
     services_free(&server.front);
     boxes_free(&server.front);
+    layers_free(&server.front);
+    volumes_free(&server.front);
+    keys_free(&server.front);
+    secrets_free(&server.front);
     net_free(&server.front);
     box_devices_free(&server.front);
 #ifdef __SANITIZE_ADDRESS__

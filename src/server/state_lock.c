@@ -1,10 +1,11 @@
-/* Two locks on the file `lock` in the state directory. The kernel drops both with their holders, whatever ends them.
+/* Two locks on the file `lock` in the state directory. The kernel drops both with their holders, however these end.
  *
- *   byte 0   a record lock: this process alone has it, and the kernel tells others its pid
+ *   byte 0   a record lock of the supervisor alone; the kernel gives its pid to other processes
  *   byte 1   a lock of the open file, which the children inherit: it is held until the last of them is gone
  *
- * So a second supervisor is refused at once, by pid. The successor of one that was killed has byte 0, and waits with
- * byte 1 for the front that it left, which must not write any more, and for the keeper, which ends its boxes first.
+ * So a second supervisor is refused at once, with the pid of the first. The successor of a killed supervisor gets byte
+ * 0 and waits with byte 1 for the orphaned front, which must not write any more, and for the keeper, which ends its
+ * boxes first.
  *
  * The directory is the front's. Root only opens and locks the file, and never writes to it. */
 #define _GNU_SOURCE
@@ -23,7 +24,7 @@
 
 enum { BYTE_SUPERVISOR, BYTE_WRITERS, PATIENCE_MS = 30000, POLL_MS = 5 };
 
-/* 0, or -errno; -EAGAIN: somebody else has it. */
+/* 0, or -errno; -EAGAIN: another process holds it. */
 static int try_lock(int fd, int command, off_t byte)
 {
     struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1 };
@@ -38,7 +39,7 @@ static int refuse(int fd, const char *state, struct err *e)
     struct flock other = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = BYTE_SUPERVISOR, .l_len = 1 };
     char pid[32] = "";
 
-    /* In another pid namespace it has no number here. */
+    /* A holder in another pid namespace has no pid here. */
     if (fcntl(fd, F_GETLK, &other) == 0 && other.l_type != F_UNLCK && other.l_pid > 0)
         snprintf(pid, sizeof pid, " (pid %d)", (int)other.l_pid);
     return err_set(e, EBUSY, STEP_USAGE,
@@ -46,7 +47,7 @@ static int refuse(int fd, const char *state, struct err *e)
                    pid, state);
 }
 
-/* An inherited lock cannot be waited for with a deadline in any other way. */
+/* No other way waits for an inherited lock with a deadline. */
 static int wait_for_writers(int fd, const char *state, bool *ret_left, struct err *e)
 {
     uint64_t end_us = clock_monotonic_us() + PATIENCE_MS * 1000ull;
@@ -74,7 +75,7 @@ int state_lock(const char *state, int *ret, bool *ret_left, struct err *e)
 
     if (snprintf(path, sizeof path, "%s/lock", state) >= (int)sizeof path)
         return err_set(e, ENAMETOOLONG, STEP_USAGE, "state '%.100s'", state);
-    /* If it is a pipe or a device, opening it must not wait. */
+    /* If it is a pipe or a device, open() must not block. */
     FD fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
     if (fd < 0 || fstat(fd, &status) < 0)
         return err_set(e, errno, STEP_HOST, "%s", path);

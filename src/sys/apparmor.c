@@ -1,6 +1,7 @@
-/* The switch is a sysctl; who is concerned, the label of the process tells. Before a namespace is made it is
- * "unconfined"; after one was made without a profile, "unprivileged_userns (enforce)". A profile for carrel shows as
- * "/usr/local/bin/carrel (unconfined)"; in a container the label is the runtime's, and then this is not the reason. */
+/* A sysctl switches the restriction on; the label of the process shows whether it applies. Before the process makes a
+ * namespace the label is "unconfined"; after it made one without a profile, "unprivileged_userns (enforce)". With a
+ * profile for carrel it is "/usr/local/bin/carrel (unconfined)". In a container it is the runtime's label, and AppArmor
+ * is then not the reason. */
 #include "sys/apparmor.h"
 
 #include <errno.h>
@@ -27,7 +28,7 @@ bool apparmor_restricts(const char *proc)
 
     if (!read_below(proc, "sys/kernel/apparmor_restrict_unprivileged_userns", text, sizeof text) || text[0] != '1')
         return false;
-    /* The second is whichever security module comes first. */
+    /* The second path shows the label of the first security module that has one. */
     if (!read_below(proc, "self/attr/apparmor/current", text, sizeof text) &&
         !read_below(proc, "self/attr/current", text, sizeof text))
         return true;
@@ -36,7 +37,7 @@ bool apparmor_restricts(const char *proc)
         || strncmp(text, stripped, strlen(stripped)) == 0;
 }
 
-/* A name that begins with a dot is not loaded at the next boot. */
+/* A file whose name begins with a dot is not loaded at the next boot. */
 static bool is_plain(const char *program)
 {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._-+,=:@%~ ";

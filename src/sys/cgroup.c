@@ -1,13 +1,13 @@
 /* One box's leaf in every hierarchy that it needs: making, joining, freezing, counting, killing, removing.
  *
  * A limit is written where its controller lives: on v1 into the leaf's directory there, on v2 into the v2 leaf. A
- * directory is made only where something was asked for, because every mkdir and rmdir costs more than all the writes
- * together. So on a hybrid host only a box that can be frozen has a v2 leaf; payloads are then born in it, and it
- * kills, freezes and counts cpu time.
+ * directory is made only where a limit needs it, because a mkdir and rmdir cost more than all the writes together. So
+ * on a hybrid host only a box that can be frozen has a v2 leaf; payloads are then born in it, and it kills, freezes and
+ * counts cpu time.
  *
- * Killing: cgroup.kill does it at once, frozen or not. Without it (v1, or v2 before Linux 5.14) the leaf is frozen so
- * that nobody can fork away, everybody in it gets SIGKILL, and it is thawed in any case: on v1 a frozen task does not
- * die. */
+ * cgroup.kill kills at once, frozen or not. Without it (v1, or v2 before Linux 5.14) the leaf is frozen so that no
+ * process can fork and escape, every member gets SIGKILL, and the leaf is thawed in any case: on v1 a frozen task does
+ * not die. */
 #include "sys/cgroup_impl.h"
 
 #include <errno.h>
@@ -27,8 +27,6 @@
 #include "base/fd.h"
 
 enum {
-    CPU_PERIOD_US      = 100000,    /* the kernel's default */
-    CPU_PERIOD_LONG_US = 1000000,   /* for shares that would be less than the smallest quota, 1 ms */
     TCP_PART           = 8,         /* of the memory limit */
     FREEZE_TIMEOUT_US  = 2000000,
     KILL_TIMEOUT_US    = 1000000,
@@ -36,12 +34,12 @@ enum {
 };
 
 static const struct cgroup leaf_empty = {
-    .v2 = -1, .dir = CG_NONE, .tasks = CG_NONE, .cpu_period_us = CPU_PERIOD_US,
+    .v2 = -1, .dir = CG_NONE, .tasks = CG_NONE, .cpu_period_us = CGROUP_CPU_PERIOD_US,
 };
 
 /* Reading small files. */
 
-/* One read: the kernel gives a file of this kind whole or not at all. */
+/* One read: the kernel gives such a file whole or not at all. */
 static bool read_text(int dir, const char *file, char *text, size_t size)
 {
     FD fd = openat(dir, file, O_RDONLY | O_CLOEXEC);
@@ -84,7 +82,7 @@ static bool read_key(int dir, const char *file, const char *key, uint64_t *ret)
 
 /* Writing limits. */
 
-static int write_number(int dir, const char *file, uint64_t value, struct err *e)
+int cgroup_write_number(int dir, const char *file, uint64_t value, struct err *e)
 {
     char text[24];
 
@@ -93,7 +91,7 @@ static int write_number(int dir, const char *file, uint64_t value, struct err *e
     return r < 0 ? err_at(e, -r, STEP_CGROUP, 0, file) : 0;
 }
 
-/* v1 keeps memory <= memory+swap at every moment, so which is written first depends on the direction. */
+/* v1 holds memory <= memory+swap at every moment, so the direction of the change decides which is written first. */
 static int write_memory_v1(int dir, uint64_t bytes, struct err *e)
 {
     char text[24];
@@ -103,20 +101,20 @@ static int write_memory_v1(int dir, uint64_t bytes, struct err *e)
     bool raised = r == -EINVAL;
     if (r < 0 && !raised)
         return err_at(e, -r, STEP_CGROUP, 0, "memory.limit_in_bytes");
-    r = fd_write_file(dir, "memory.memsw.limit_in_bytes", text); /* or the box could go on in the swap space */
+    r = fd_write_file(dir, "memory.memsw.limit_in_bytes", text); /* or the box could continue into swap */
     if (r < 0 && r != -ENOENT && r != -EOPNOTSUPP)
         return err_at(e, -r, STEP_CGROUP, 0, "memory.memsw.limit_in_bytes");
-    /* v1 counts the buffers of TCP by themselves and, without a limit, not at all. */
+    /* v1 counts TCP buffers separately and, without a limit, not at all. */
     snprintf(text, sizeof text, "%" PRIu64, bytes / TCP_PART);
     r = fd_write_file(dir, "memory.kmem.tcp.limit_in_bytes", text);
     if (r < 0 && r != -ENOENT)
         return err_at(e, -r, STEP_CGROUP, 0, "memory.kmem.tcp.limit_in_bytes");
-    return raised ? write_number(dir, "memory.limit_in_bytes", bytes, e) : 0;
+    return raised ? cgroup_write_number(dir, "memory.limit_in_bytes", bytes, e) : 0;
 }
 
 static int write_memory_v2(int dir, uint64_t bytes, struct err *e)
 {
-    int r = write_number(dir, "memory.max", bytes, e);
+    int r = cgroup_write_number(dir, "memory.max", bytes, e);
     if (r < 0)
         return r;
     r = fd_write_file(dir, "memory.swap.max", "0");
@@ -124,26 +122,6 @@ static int write_memory_v2(int dir, uint64_t bytes, struct err *e)
         return err_at(e, -r, STEP_CGROUP, 0, "memory.swap.max");
     r = fd_write_file(dir, "memory.oom.group", "1");
     return r < 0 ? err_at(e, -r, STEP_CGROUP, 0, "memory.oom.group") : 0;
-}
-
-static int write_cpu(struct cgroup *leaf, uint32_t cpu_milli, struct err *e)
-{
-    uint32_t period = cpu_milli < 10 ? CPU_PERIOD_LONG_US : CPU_PERIOD_US;
-    uint64_t quota = (uint64_t)cpu_milli * (period / 1000);
-
-    if (leaf->dir[CG_CPU] < 0) {
-        char text[48];
-        snprintf(text, sizeof text, "%" PRIu64 " %" PRIu32, quota, period);
-        int r = fd_write_file(leaf->v2, "cpu.max", text);
-        return r < 0 ? err_at(e, -r, STEP_CGROUP, 0, "cpu.max") : 0;
-    }
-    if (leaf->cpu_period_us != period) {
-        int r = write_number(leaf->dir[CG_CPU], "cpu.cfs_period_us", period, e);
-        if (r < 0)
-            return r;
-        leaf->cpu_period_us = period;
-    }
-    return write_number(leaf->dir[CG_CPU], "cpu.cfs_quota_us", quota, e);
 }
 
 static int write_limits(struct cgroup *leaf, const struct cgroup_limits *limits, struct err *e)
@@ -154,9 +132,9 @@ static int write_limits(struct cgroup *leaf, const struct cgroup_limits *limits,
         r = leaf->dir[CG_MEMORY] >= 0 ? write_memory_v1(leaf->dir[CG_MEMORY], limits->memory_bytes, e)
                                       : write_memory_v2(leaf->v2, limits->memory_bytes, e);
     if (r == 0 && limits->pids)
-        r = write_number(pids, "pids.max", limits->pids, e);
-    if (r == 0 && limits->cpu_milli)
-        r = write_cpu(leaf, limits->cpu_milli, e);
+        r = cgroup_write_number(pids, "pids.max", limits->pids, e);
+    if (r == 0)
+        r = cgroup_write_cpu(leaf, limits, e);
     return r;
 }
 
@@ -167,7 +145,7 @@ static bool is_wanted(const struct cgroup_limits *limits, enum cgroup_controller
     switch (c) {
     case CG_MEMORY:  return limits->memory_bytes != 0;
     case CG_PIDS:    return limits->pids != 0;
-    case CG_CPU:     return limits->cpu_milli != 0;
+    case CG_CPU:     return limits->cpu_milli || limits->cpu_request_milli;
     case CG_FREEZER:
     case CG_CPUACCT: return limits->freezer;
     default:         return false;
@@ -213,7 +191,7 @@ static int make_directories(const struct cgroup_host *host, const struct cgroup_
         r = make_directory(host->v1[c], leaf->name, &leaf->dir[c], e);
         if (r < 0)
             break;
-        /* Opened here: the right to write it is checked against who opened it, and the payload has none. */
+        /* Opened here: the kernel checks the right to write against the opener, and the payload has none. */
         leaf->tasks[c] = openat(leaf->dir[c], "tasks", O_WRONLY | O_CLOEXEC);
         if (leaf->tasks[c] < 0)
             r = err_at(e, errno, STEP_CGROUP, c, "tasks");
@@ -230,7 +208,7 @@ int cgroup_create(const struct cgroup_host *host, uint32_t n, const struct cgrou
     int r = check_possible(host, limits, e);
     if (r < 0)
         return r;
-    if (owner.pid != getpid()) { /* opened before a fork: the leaf is this process's, not its parent's */
+    if (owner.pid != getpid()) { /* opened before a fork: the leaf belongs to this process, not to its parent */
         r = cgroup_owner_self(&owner);
         if (r < 0)
             return err_at(e, -r, STEP_CGROUP, 0, "/proc/self");
@@ -316,7 +294,7 @@ static int freeze_v2(int dir, bool frozen, uint64_t deadline_us)
     return r < 0 ? r : wait_event_v2(dir, "frozen", frozen, deadline_us);
 }
 
-/* v1 has no event for it; a task that was forking is caught by writing again. */
+/* v1 has no event for it; writing again catches a task that was forking. */
 static int freeze_v1(int dir, bool frozen, uint64_t deadline_us)
 {
     const char *wanted = frozen ? "FROZEN" : "THAWED";
@@ -339,7 +317,7 @@ static int freeze_v1(int dir, bool frozen, uint64_t deadline_us)
 
 static int freeze_until(const struct cgroup *leaf, bool frozen, uint64_t deadline_us)
 {
-    /* The v1 freezer first: a leaf has it only where there is no v2 tree, or when somebody is clearing up. */
+    /* The v1 freezer first: a leaf has it only if there is no v2 tree, or in a sweep. */
     if (leaf->dir[CG_FREEZER] >= 0)
         return freeze_v1(leaf->dir[CG_FREEZER], frozen, deadline_us);
     return leaf->v2 >= 0 ? freeze_v2(leaf->v2, frozen, deadline_us) : -EOPNOTSUPP;
@@ -372,7 +350,7 @@ int cgroup_freeze(struct cgroup *leaf, bool frozen, struct err *e)
     if (r == 0)
         return 0;
     if (frozen)
-        thaw(leaf); /* half frozen is neither */
+        thaw(leaf); /* a half-frozen leaf is useless */
     return cannot_freeze(r, frozen ? "freezing the box" : "thawing the box", e);
 }
 
@@ -463,10 +441,10 @@ void cgroup_open_meter(const struct cgroup *leaf, int *ret_cpu, bool *ret_is_ns,
         *ret_peak = openat(memory, v1 ? "memory.max_usage_in_bytes" : "memory.peak", O_RDONLY | O_CLOEXEC);
 }
 
+
 /* Killing. */
 
-/* Kills one process if it is still in the leaf. A pid read from a list may be somebody else's by now; a pidfd cannot
- * be. */
+/* Kills one process if it is still in the leaf. A pid from a list may have been reused by now; a pidfd cannot be. */
 static void kill_member(pid_t pid, const char *name)
 {
     char path[48], groups[4096];
@@ -516,7 +494,7 @@ void cgroup_kill_each(struct cgroup *leaf)
     uint64_t deadline = clock_monotonic_us() + KILL_TIMEOUT_US;
     bool still = freeze_until(leaf, true, deadline - KILL_TIMEOUT_US / 2) == 0;
 
-    if (!still && leaf->dir[CG_PIDS] >= 0) { /* the next best: at least nobody can fork */
+    if (!still && leaf->dir[CG_PIDS] >= 0) { /* second best: at least no process can fork */
         if (fd_read_file(leaf->dir[CG_PIDS], "pids.max", pids_max, sizeof pids_max) > 0)
             (void)fd_write_file(leaf->dir[CG_PIDS], "pids.max", "0");
     }
@@ -554,7 +532,7 @@ int cgroup_remove_until(const struct cgroup_host *host, const struct cgroup *lea
 {
     int r = cgroup_remove_try(host, leaf);
 
-    /* A dying process leaves all hierarchies at the same moment, and v2 tells when. */
+    /* A dying process leaves all hierarchies at the same moment; v2 reports it. */
     if (r == -EBUSY && leaf->v2 >= 0 && wait_event_v2(leaf->v2, "populated", 0, deadline_us) != -ETIMEDOUT)
         r = cgroup_remove_try(host, leaf);
     for (uint64_t pause = 50; r == -EBUSY && clock_monotonic_us() < deadline_us;

@@ -1,6 +1,6 @@
-/* A service's own part of the v2 tree. systemd marks the cgroup of a unit with Delegate= by an attribute: all below is
- * the service's to arrange, the rest of the tree is not. A cgroup that holds processes cannot give controllers to its
- * children, so the service goes into a leaf, and what it makes stands beside that leaf. */
+/* A service's own part of the v2 tree. systemd marks the cgroup of a unit with Delegate= by an attribute: the service
+ * may arrange everything below it, and nothing else. A cgroup that holds processes cannot give controllers to its
+ * children, so the service moves into a leaf and makes its cgroups beside that leaf. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +34,7 @@ int cgroup_own_path(const char *tree, char *path, size_t size)
         return -ENOENT;
     line = strncmp(own, "0::", 3) == 0 ? own : strstr(own, "\n0::");
     line = line ? strchr(line, '/') : NULL;
-    if (!line || strncmp(line, "/..", 3) == 0)  /* outside of what this cgroup namespace shows */
+    if (!line || strncmp(line, "/..", 3) == 0)  /* outside of this cgroup namespace */
         return -ENOENT;
     line[strcspn(line, "\n")] = 0;
     if ((end = strstr(line, " (deleted)")))

@@ -1,14 +1,14 @@
-/* What cgroups this host gives to this process.
+/* The cgroups that this host gives to this process.
  *
  * Three layouts. Pure v2: /sys/fs/cgroup is a cgroup2 file system. Hybrid: it is a tmpfs with one directory for each v1
  * controller and a cgroup2 tree at `unified`, which often has no controllers but still kills, freezes and counts cpu
- * time. v1: the same without `unified`. The usual places are tried first, because a start of `carrel run` pays for
- * this; /proc/self/mountinfo is read only if something was not there.
+ * time. v1: the same without `unified`. The usual places are tried first, because every start of `carrel run` pays for
+ * this; /proc/self/mountinfo is read only if something was missing there.
  *
- * Root works directly below the root of each hierarchy, or in the part of v2 that a service was given
- * (cgroup_given.c). An ordinary user can only have v2, and only below a directory that was delegated to him; it is
- * looked for upwards from the own cgroup. A cgroup that holds processes cannot give controllers to its children, so the
- * own cgroup itself is seldom the answer. */
+ * Root works directly below the root of each hierarchy, or in the part of v2 that a service was given (cgroup_given.c).
+ * An ordinary user can only use v2, and only below a directory that was delegated to the user; the search goes upwards
+ * from the own cgroup. A cgroup that holds processes cannot give controllers to its children, so the own cgroup itself
+ * seldom qualifies. */
 #include "sys/cgroup_impl.h"
 
 #include <errno.h>
@@ -28,8 +28,7 @@ const char *const cgroup_controller_names[CG_CONTROLLERS] = {
     [CG_MEMORY] = "memory", [CG_PIDS] = "pids", [CG_CPU] = "cpu", [CG_FREEZER] = "freezer", [CG_CPUACCT] = "cpuacct",
 };
 
-/* A file whose being writable shows that the directory is this controller and ours. The root of pids has none of its
- * own. */
+/* If this file is writable, the directory is this controller's and ours. The root of pids has no file of its own. */
 static const char *const v1_probe[CG_CONTROLLERS] = {
     [CG_MEMORY] = "memory.limit_in_bytes", [CG_PIDS] = "tasks", [CG_CPU] = "cpu.cfs_quota_us", [CG_FREEZER] = "tasks",
     [CG_CPUACCT] = "tasks",
@@ -45,7 +44,7 @@ static const char *const v1_usual[CG_CONTROLLERS][3] = {
 
 enum { LIMITED = 1 << CG_MEMORY | 1 << CG_PIDS | 1 << CG_CPU };
 
-/* While looking: what stood in the way, as errno; 0 = the hierarchy is not mounted. */
+/* During the search: the obstacle as errno; 0 = the hierarchy is not mounted. */
 struct search {
     int  v1[CG_CONTROLLERS];
     int  v2;
@@ -169,7 +168,7 @@ static void unescape_path(char *path)
     *to = 0;
 }
 
-/* Is word one of those in the list, separated by any character of separators? */
+/* Whether list, split at any character of separators, contains word. */
 static bool has_word(const char *list, const char *word, const char *separators)
 {
     size_t length = strlen(word);
@@ -214,7 +213,8 @@ static void scan_mounts(struct cgroup_host *host, struct search *search)
     fclose(file);
 }
 
-/* Which of the wanted controllers (a bit mask) can limit children of this directory; enables what can be enabled. */
+/* Which of the wanted controllers (a bit mask) can limit children of this directory; enables those that can be
+ * enabled. */
 static unsigned v2_enable(int dir, unsigned want, int *ret_error)
 {
     char enabled[512], offered[512], text[24];
@@ -230,7 +230,7 @@ static unsigned v2_enable(int dir, unsigned want, int *ret_error)
     for (enum cgroup_controller c = 0; c < CG_FREEZER; c++) {
         if (!(want & ~have & 1U << c) || !has_word(offered, cgroup_controller_names[c], " \n"))
             continue;
-        /* One write each: a controller that is refused must not take the others with it. */
+        /* One write for each: a refused controller must not make the others fail. */
         snprintf(text, sizeof text, "+%s", cgroup_controller_names[c]);
         int r = fd_write_file(dir, "cgroup.subtree_control", text);
         if (r == 0)
@@ -241,15 +241,15 @@ static unsigned v2_enable(int dir, unsigned want, int *ret_error)
     return have;
 }
 
-/* May this process make leaves here and clone into them? The latter needs cgroup.procs of the common ancestor. */
+/* Whether this process may make leaves here and clone into them, which needs cgroup.procs of the common ancestor. */
 static int v2_check_base(int dir)
 {
     int r = check_writable(dir, "cgroup.procs");
     return r < 0 ? r : check_writable(dir, ".");
 }
 
-/* From the own cgroup upwards, as long as it is ours: the nearest directory that gives all that is wanted, else the one
- * with most. */
+/* Searches from the own cgroup upwards while the directories are ours: the nearest that gives all wanted controllers,
+ * else the one that gives most. */
 static unsigned v2_find_delegated(struct search *search, unsigned want, int *ret_base)
 {
     char path[2 * PATH_MAX];
@@ -285,7 +285,7 @@ static unsigned v2_find_delegated(struct search *search, unsigned want, int *ret
     return best;
 }
 
-/* A service that was given a part of the tree stays in it, if that part can do all that the whole could. */
+/* A service that was given a part of the tree stays in it, if that part offers as much as the whole tree. */
 static bool v2_take_given(struct cgroup_host *host, struct search *search, unsigned want, unsigned *ret_have)
 {
     FD given = search->is_root ? cgroup_open_given(search->v2_path) : -1;
@@ -310,7 +310,7 @@ static unsigned v2_choose_base(struct cgroup_host *host, struct search *search, 
         if (want)
             have = v2_enable(host->v2, want, &search->enable_error);
     }
-    /* The root of a container's tree holds processes like any other cgroup; a place further down may do. */
+    /* The root of a container's tree holds processes like any other cgroup; a directory further down may work. */
     if (r < 0 || (have != want && search->enable_error)) {
         int base = -1;
         search->v2_error = -r;
@@ -376,7 +376,7 @@ static void explain(struct cgroup_host *host, const struct search *search, enum 
         snprintf(why, size, "cgroup v1 '%s' is not mounted", name);
 }
 
-/* Looks at the usual places, then everywhere if something was not there. */
+/* Looks at the usual places, then at all mounts if something is missing. */
 static void find_trees(struct cgroup_host *host, struct search *search)
 {
     struct statfs fs;

@@ -1,4 +1,4 @@
-/* Memory that ran out: what v2 does by itself with memory.oom.group, and what was counted. */
+/* Memory that ran out: does on v1 what v2 does with memory.oom.group, and reads the counters. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +26,7 @@ int cgroup_watch_oom(const struct cgroup *leaf)
 
 void cgroup_kill_members(const struct cgroup *leaf)
 {
-    /* A process that forks meanwhile may get away with one child: two rounds, and what is left meets the same limit
+    /* A process that forks meanwhile may leave one child behind: two rounds, and a survivor meets the same limit
      * again. */
     for (int i = 0; i < 2 && cgroup_kill_pass(leaf) > 0; i++)
         ;

@@ -1,13 +1,14 @@
-/* Clearing up after owners that died.
+/* Removes the leaves of dead owners.
  *
- * The name of a leaf says who owns it: pid namespace, pid and start time. A leaf is touched only if its name is exactly
- * of that form and its pid namespace is this process's. Its owner is gone if no process has the pid, or the one that
- * has it started at another time, or it is only a zombie. When in doubt (/proc hides the process, /proc belongs to
- * another pid namespace) the owner is alive.
+ * The name of a leaf identifies its owner: pid namespace, pid and start time. A leaf is touched only if its name has
+ * exactly that form and its pid namespace is this process's. Its owner is gone if no process has the pid, or the
+ * process with the pid started at another time or is a zombie. When in doubt (/proc hides the process, /proc belongs to
+ * another pid namespace) the owner counts as alive.
  *
- * In the pids directory of a leaf there may be more of them: those of a family, which it bounds. They are whose it is.
+ * The pids directory of a family's leaf contains the leaves of its boxes. They have the owner of the family.
  *
- * All leaves are killed first and removed afterwards, so that the dying overlap and one deadline is enough for all. */
+ * All leaves are killed first and removed afterwards, so that they die in parallel and one deadline is enough for
+ * all. */
 #include "sys/cgroup_impl.h"
 
 #include <dirent.h>
@@ -24,8 +25,8 @@
 #include "base/fd.h"
 
 enum {
-    SWEEP_TIMEOUT_US = 1000000,     /* of a keeper that starts and is waited for; a janitor sweeps again */
-    GC_TIMEOUT_US    = 30000000,    /* on a busy machine a box takes seconds to die, and nobody comes after a gc */
+    SWEEP_TIMEOUT_US = 1000000,     /* a starting keeper waits for this; a janitor sweeps again */
+    GC_TIMEOUT_US    = 30000000,    /* on a busy machine a box takes seconds to die, and no sweep follows a gc */
     AGAIN_US         = 500000,
     LEAVES_MAX       = 65536,
 };
@@ -78,7 +79,7 @@ static bool owner_is_gone(const struct cgroup_owner *owner, bool proc_is_ours)
         return false;
     snprintf(who, sizeof who, "%d", (int)owner->pid);
     int r = cgroup_process_read(who, &process);
-    if (r < 0) /* it may have died just now; a hidden one answers to the signal */
+    if (r < 0) /* it may have died just now; kill() also finds a process that /proc hides */
         return kill(owner->pid, 0) < 0 && errno == ESRCH;
     return process.start != owner->start || process.dead;
 }
@@ -92,7 +93,7 @@ static bool is_stale(const struct cgroup_host *host, const struct cgroup_owner *
         return owner_is_gone(owner, proc_is_ours);
     if (owner->pid != owner_pid)
         return false;
-    /* A janitor is a fork of the owner and inherited its exact identity; the pid may have a new bearer meanwhile. */
+    /* A janitor is a fork of the owner and inherited its exact identity; the pid may have been reused since. */
     return owner_pid != host->owner.pid || owner->start == host->owner.start;
 }
 
@@ -113,7 +114,7 @@ static int add_name(struct stale_list *list, const char *name, pid_t owner)
     }
     struct stale *item = &list->item[list->count++];
     item->owner = owner;
-    memcpy(item->name, name, strlen(name) + 1); /* parse_name has seen that it fits */
+    memcpy(item->name, name, strlen(name) + 1); /* parse_name has checked the length */
     return 0;
 }
 
@@ -136,8 +137,7 @@ static void collect(const struct cgroup_host *host, int base, int owner_pid, con
     closedir(dir);
 }
 
-/* Opens what there is of the leaf. Its v1 freezer, too, even where v2 would freeze: it was made by somebody who did not
- * see v2. */
+/* Opens the parts of the leaf that exist. Also its v1 freezer where v2 could freeze: its maker may not have seen v2. */
 static void open_leaf(const struct cgroup_host *host, const char *name, struct cgroup *ret)
 {
     *ret = (struct cgroup){ .v2 = -1, .dir = CG_NONE, .tasks = CG_NONE };
@@ -202,7 +202,7 @@ static int remove_leaf(const struct cgroup_host *host, const char *name, uint64_
         uint64_t now = clock_monotonic_us();
         is_late = now >= deadline_us;
         r = cgroup_remove_until(host, &leaf, now + AGAIN_US < deadline_us ? now + AGAIN_US : deadline_us);
-        /* Slow to die, or in one of the v1 directories only: his maker died between two joins. */
+        /* It dies slowly, or is in a v1 directory only because its maker died between two joins. */
         if (r == -EBUSY) {
             cgroup_kill_each(&leaf);
             r = cgroup_remove_try(host, &leaf);

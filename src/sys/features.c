@@ -1,10 +1,10 @@
-/* Trying is the only honest probe: a kernel option says nothing about a security module, a container's mask or a limit
- * that is used up.
+/* Only a trial shows what works: a kernel option says nothing about a security module, a container's mask or an
+ * exhausted limit.
  *
  * The caller forks one child per question; the child makes what a box would need, notes the errno in a page that it
- * shares with the caller, and leaves. All that it made dies with it. Two surroundings are tried: the keeper's (for an
+ * shares with the caller, and exits. Everything that it made dies with it. There are two settings: the keeper's (for an
  * ordinary user: inside a first user namespace) and the box's (user, mount, pid, ipc, uts and net namespaces at once,
- * with a process 1). A child that hangs is killed by its own alarm; what it had not noted by then counts as failed. */
+ * with a process 1). An alarm kills a child that hangs; whatever it had not noted by then counts as failed. */
 #include "sys/features.h"
 
 #include <errno.h>
@@ -114,7 +114,7 @@ static int unshare_or_errno(int flags)
 
 #define BOX_RANGE "0 1879048192 65536"
 
-/* Root's boxes have a range of ids, which is written by somebody outside of the namespace. */
+/* Root's boxes have a range of ids, which a process outside of the namespace must write. */
 static int become_root_of_range(void)
 {
     pid_t self = getpid();
@@ -164,7 +164,7 @@ static void probe_user_namespace(struct notes *notes)
     note(notes, FEATURE_USER_NAMESPACE, become_namespace_root(notes));
 }
 
-/* The others are asked for inside a user namespace, where a box has them. */
+/* The other kinds are tried inside a user namespace, where a box has them. */
 static void probe_namespaces(struct notes *notes)
 {
     static const struct {
@@ -200,7 +200,7 @@ static int try_tmpfs_size(void)
     return -ENOTSUP;
 }
 
-/* A user namespace to map with: that of a child which lives as long as this function. */
+/* A user namespace to map with: that of a child that lives as long as this function. */
 static int try_id_mapped(int tree, const struct notes *notes)
 {
     struct process holder = { .pidfd = -1 };
@@ -243,8 +243,8 @@ static void probe_keeper(struct notes *notes)
     note(notes, FEATURE_ID_MAPPED, r < 0 ? r : try_id_mapped(tree, notes));
 }
 
-/* The old call, because overlayfs takes its layers by path: everything on a tmpfs that hides some folder of this mount
- * namespace. */
+/* The old mount(2), because overlayfs takes its layers by path: everything lies on a tmpfs that hides some folder of
+ * this mount namespace. */
 static int try_overlay(void)
 {
     static const char *const folders[] = { "/tmp", "/mnt", "/run", "/usr" };
@@ -278,7 +278,7 @@ static void probe_box_init(struct notes *notes)
 
     note(notes, FEATURE_PROC, mountfd_new("proc", NULL, TREE_NOSUID | TREE_NODEV | TREE_NOEXEC, &proc));
     int r = mountfd_new("devpts", terminals, TREE_NOSUID | TREE_NOEXEC, &devpts);
-    if (r == -EINVAL) /* since Linux 4.7 every devpts is a new instance, and the option only a word */
+    if (r == -EINVAL) /* since Linux 4.7 every devpts is a new instance and the option has no effect */
         r = mountfd_new("devpts", terminals + 2, TREE_NOSUID | TREE_NOEXEC, &devpts);
     note(notes, FEATURE_DEVPTS, r);
     note(notes, FEATURE_OVERLAY, try_overlay());
@@ -332,7 +332,7 @@ static void probe_clone(struct notes *notes)
     note(notes, FEATURE_CLONE3, r < 0 ? r : process_reap(&child, 1, &end) == 1 ? 0 : -ECHILD);
 }
 
-/* What is read, not tried. */
+/* Facts that are read, not tried. */
 
 static bool is_first_user_namespace(void)
 {
@@ -387,7 +387,7 @@ static bool has_mapper(const char *name)
 
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
         snprintf(path, sizeof path, "%s/%s", folders[i], name);
-        /* It must be set-uid root or have a file capability, or it can map no more than the user himself. */
+        /* Without set-uid root or a file capability it can map no more than the user's own id. */
         if (stat(path, &st) == 0 && access(path, X_OK) == 0 &&
             (st.st_mode & S_ISUID || getxattr(path, "security.capability", NULL, 0) > 0))
             return true;

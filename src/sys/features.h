@@ -1,4 +1,4 @@
-/* What this kernel gives to this process, found out by trying in short-lived children. Takes some milliseconds: for
+/* What this kernel allows this process, found out by trying in short-lived children. Takes some milliseconds: for
  * `carrel doctor` and for explaining a failure, not for the start of every box. */
 #ifndef CARREL_SYS_FEATURES_H
 #define CARREL_SYS_FEATURES_H
@@ -20,7 +20,7 @@ enum feature {
     FEATURE_TMPFS_SIZE,     /* a tmpfs that refuses what is over its size */
     FEATURE_ID_MAPPED,      /* idmapped mounts of the host's /usr */
     FEATURE_PROC,           /* a fresh /proc in a box */
-    FEATURE_DEVPTS,         /* terminals of a box's own */
+    FEATURE_DEVPTS,         /* terminals private to a box */
     FEATURE_OVERLAY,        /* overlayfs in a box */
     FEATURE_LOOPBACK,       /* `lo` up in a box */
     FEATURE_NO_NESTING,     /* user namespaces inside a box can be forbidden */
@@ -46,7 +46,7 @@ enum { SETTING_ABSENT = -1 };
 
 /* The reserve of ids for boxes: the line of /etc/subuid and /etc/subgid. */
 struct features_ids {
-    char     owner[40];         /* whose line: "carrel" for root, the user's name; "" if there is none */
+    char     owner[40];         /* "carrel" for root, else the user's name; "" if there is no line */
     uint64_t uid_first, uid_count, gid_first, gid_count;
     bool     has_mappers;       /* newuidmap and newgidmap, with the rights they need */
 };
@@ -56,7 +56,7 @@ struct features {
     unsigned major, minor;
     uid_t    uid;
     bool     is_keeper_root;            /* uid 0 with all capabilities that a keeper needs */
-    const char *lacks;                  /* the first of those that is not there, or NULL */
+    const char *lacks;                  /* the first missing one, or NULL */
     bool     is_first_user_namespace;
     bool     has_dev_shm;
     int      error[FEATURE_COUNT];      /* 0: works, else errno */

@@ -10,12 +10,13 @@
 
 #include "base/fd.h"
 
-/* Rights that came after the headers of the oldest distribution that we build on; the values are the kernel's. */
+/* Rights that the headers of our oldest build distribution lack; the values are the kernel's. */
 enum {
     RIGHT_REFER = 1 << 13,          /* ABI 2 */
     RIGHT_TRUNCATE = 1 << 14,       /* ABI 3 */
     RIGHT_IOCTL_DEV = 1 << 15,      /* ABI 5 */
-    RIGHT_RESOLVE_UNIX = 1 << 16,   /* ABI 9: to connect to a socket that has a path, made outside of the own domain */
+    RIGHT_RESOLVE_UNIX = 1 << 16,   /* ABI 9: connecting to a socket with a path that was made outside of the own
+                                     * domain */
     RIGHTS_ABI_1 = (1 << 13) - 1,
     RIGHTS_DEVICE_NODES = LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_MAKE_BLOCK,
     RIGHTS_READ = LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR,
@@ -41,7 +42,7 @@ int landlock_abi(void)
 
 int landlock_open(int abi, unsigned walls)
 {
-    /* Older headers know only the first, and an older kernel takes no more. */
+    /* Older headers know only the first member, and an older kernel accepts no more. */
     const struct {
         uint64_t files, tcp, scopes;
     } attr = { known_rights(abi), walls & LANDLOCK_TCP ? RIGHTS_TCP : 0, walls & LANDLOCK_OTHERS ? SCOPES : 0 };

@@ -1,6 +1,5 @@
-/* LOOP_CTL_GET_FREE only names a device that was free a moment ago, so whoever comes second tries the next one.
- * LOOP_CONFIGURE (Linux 5.8) sets file and flags in one step: a device that is attached but does not free itself never
- * exists. */
+/* LOOP_CTL_GET_FREE only names a device that was free a moment ago; on a collision we try the next one. LOOP_CONFIGURE
+ * (Linux 5.8) sets file and flags in one step, so an attached device always frees itself. */
 #define _GNU_SOURCE
 #include "sys/loopdev.h"
 
@@ -9,6 +8,7 @@
 #include <linux/loop.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -23,7 +23,7 @@ int loop_probe(void)
 
 int loop_attach(int file, char path[LOOP_PATH], int *ret)
 {
-    /* The block size lets direct I/O through on any disk; where the file system below has none, the kernel goes
+    /* With this block size direct I/O works on any disk; if the file system below does not support it, the kernel goes
      * without. */
     struct loop_config config = { .fd = (uint32_t)file, .block_size = BLOCK_BYTES,
                                   .info.lo_flags = LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO };
@@ -47,4 +47,18 @@ int loop_attach(int file, char path[LOOP_PATH], int *ret)
             return -errno;
     }
     return -EBUSY;
+}
+
+int loop_reopen(unsigned number, int file, char path[LOOP_PATH], int *ret)
+{
+    struct loop_info64 info;
+    struct stat status;
+
+    snprintf(path, LOOP_PATH, "/dev/loop%u", number);
+    FD device = open(path, O_RDWR | O_CLOEXEC);
+    if (device < 0 || fstat(file, &status) < 0 || ioctl(device, LOOP_GET_STATUS64, &info) < 0
+        || info.lo_device != status.st_dev || info.lo_inode != status.st_ino)
+        return -ENXIO;
+    *ret = TAKE_FD(device);
+    return 0;
 }

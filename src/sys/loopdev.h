@@ -7,11 +7,15 @@
 enum { LOOP_PATH = 32 };
 
 /* Attaches an open file to a free loop device. The device frees itself when its last user closes it, so the fd in *ret
- * must live until a mount uses it; the kernel holds the file open for as long, with the locks on it. path: the device's
- * name, which a mount wants. 0 or -errno. */
+ * must live until a mount uses it; the kernel keeps the file open, with its locks, as long. path: the device's name for
+ * mount. 0 or -errno. */
 MUST_CHECK int loop_attach(int file, char path[LOOP_PATH], int *ret);
 
-/* 0 if this process could. */
+/* Opens the device of this number if it is attached to this very file; as long as *ret lives it stays so. -ENXIO: it is
+ * not. */
+MUST_CHECK int loop_reopen(unsigned number, int file, char path[LOOP_PATH], int *ret);
+
+/* 0 if this process could attach a file. */
 MUST_CHECK int loop_probe(void);
 
 #endif

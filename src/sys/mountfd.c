@@ -71,7 +71,7 @@ int mountfd_attach(int tree, int dir, const char *path)
 
 int mountfd_pivot(int tree)
 {
-    /* The same place for both: the old root ends up on top of the new one, where it can be detached without having a
+    /* The same directory for both: the old root ends up on top of the new one, where it can be detached without a
      * name. */
     if (fchdir(tree) < 0 || syscall(SYS_pivot_root, ".", ".") < 0)
         return -errno;

@@ -1,5 +1,4 @@
-/* The mount API that works on descriptors: nothing here resolves a path in a tree that a guest can write. All return 0
- * or -errno. */
+/* Mounts by descriptor: nothing here resolves a path in a tree that a guest can write. All return 0 or -errno. */
 #ifndef CARREL_SYS_MOUNTFD_H
 #define CARREL_SYS_MOUNTFD_H
 
@@ -30,8 +29,8 @@ MUST_CHECK int mountfd_attach(int tree, int dir, const char *path);
 /* Adds flags to a mount, and to all below it if recursive. */
 MUST_CHECK int mountfd_restrict(int tree, bool recursive, unsigned flags);
 
-/* Maps the ids of a detached tree as the user namespace does: what the disk calls 0 the box's user namespace
- * calls 0. */
+/* Maps the ids of a detached tree as the user namespace does: id 0 on the disk becomes id 0 of the box's user
+ * namespace. */
 MUST_CHECK int mountfd_map_ids(int tree, int user_namespace);
 
 /* Makes an attached tree the root of the calling process's mount namespace and drops the old root. */

@@ -29,11 +29,13 @@ int network_bound_buffers(int proc_sys)
     static const struct {
         const char *file, *value;
     } settings[] = {
-        /* A connection is charged to who accepts it, and what it has received before that to nobody. */
+        /* The kernel charges a connection to the process that accepts it; what it received before that is charged to no
+         * cgroup. */
         { "net/ipv4/tcp_rmem", "4096 65536 131072" },
-        /* What is left of closed connections for a minute. */
+        /* Remains of closed connections, kept for a minute. */
         { "net/ipv4/tcp_max_tw_buckets", "4096" },
-        /* Lists of multicast sources and the like, per socket. Older kernels have one for the host, and no larger. */
+        /* Lists of multicast sources and the like, per socket. Older kernels have one setting for the host, and it is
+         * no larger. */
         { "net/core/optmem_max", "20480" },
     };
 
@@ -66,7 +68,7 @@ int network_socket_in(int namespace, int family, int type)
     alignas(16) char stack[16384];
     struct socket_order order = { .namespace = namespace, .family = family, .type = type, .result = -EIO };
 
-    /* It shares our memory and our descriptors, but not our namespaces, and we go on when it has ended. */
+    /* The child shares our memory and descriptors, but not our namespaces; we continue when it has exited. */
     pid_t child = clone(make_socket, stack + sizeof stack, CLONE_VM | CLONE_VFORK | CLONE_FILES, &order);
     if (child < 0)
         return -errno;

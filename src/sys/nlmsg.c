@@ -125,7 +125,7 @@ int nlmsg_send(int fd, const struct nlmsg *m)
             memcpy(&error, NLMSG_DATA(h), sizeof error);
             if (error < 0 && first == 0)
                 first = error;
-            /* A batch that was refused as a whole may be answered only once. */
+            /* The kernel may answer a refused batch only once. */
             if (error < 0)
                 return first;
             answered++;

@@ -10,7 +10,7 @@
 #include "base/err.h"
 
 struct nlmsg {
-    size_t   length, start;     /* of all messages; where the open one begins */
+    size_t   length, start;     /* of all messages; start of the open one */
     uint32_t serial;
     unsigned asked;             /* messages that the kernel acknowledges */
     bool     full;              /* something did not fit; sending fails */
@@ -19,14 +19,14 @@ struct nlmsg {
 
 void   nlmsg_init(struct nlmsg *m);
 
-/* flags: beside NLM_F_REQUEST. With NLM_F_ACK the kernel answers. body: the header of the message's family. */
+/* flags: added to NLM_F_REQUEST. With NLM_F_ACK the kernel answers. body: the header of the message's family. */
 void   nlmsg_begin(struct nlmsg *m, uint16_t type, uint16_t flags, const void *body, size_t size);
 void   nlmsg_end(struct nlmsg *m);
 
 void   nlmsg_put(struct nlmsg *m, uint16_t type, const void *data, size_t size);
 void   nlmsg_put_text(struct nlmsg *m, uint16_t type, const char *text);
 void   nlmsg_put_u32(struct nlmsg *m, uint16_t type, uint32_t value);
-void   nlmsg_put_be32(struct nlmsg *m, uint16_t type, uint32_t value);      /* as netfilter wants numbers */
+void   nlmsg_put_be32(struct nlmsg *m, uint16_t type, uint32_t value);      /* big-endian, as netfilter wants it */
 void   nlmsg_put_be16(struct nlmsg *m, uint16_t type, uint16_t value);
 size_t nlmsg_nest(struct nlmsg *m, uint16_t type);
 void   nlmsg_unnest(struct nlmsg *m, size_t nest);

@@ -1,6 +1,7 @@
 /* A payload's parent is the keeper, but its pid namespace is the box's. A keeper with rights over its own pid namespace
- * steps into the box's for one clone and back (setns only changes where children are born). An ordinary user may step
- * in but not back, so there a short-lived child that shares our memory steps in and gives birth with CLONE_PARENT. */
+ * enters the box's for one clone and returns (setns only changes where children are born). An ordinary user's keeper
+ * could enter but not return, so a short-lived child that shares our memory (the midwife) enters and clones with
+ * CLONE_PARENT. */
 #define _GNU_SOURCE
 #include "sys/process.h"
 
@@ -42,7 +43,7 @@ static int clone_plain(uint64_t flags, int cgroup, struct process *ret)
     if (pid < 0)
         return -errno;
     if (pid == 0) {
-        /* As long as it has our rights, because only they raise the least that it may write later, too. */
+        /* While it still has our rights: only they can also raise the minimum that it may write later. */
         if (spared && !(flags & CLONE_NEWUSER))
             (void)!fd_write_file(AT_FDCWD, "/proc/self/oom_score_adj", "0");
         return 0;
@@ -51,9 +52,9 @@ static int clone_plain(uint64_t flags, int cgroup, struct process *ret)
     return 1;
 }
 
-/* The midwife shares our memory, so what it writes here we can read when it has ended. The child that is born has a
- * copy of everything and goes on from here as if it were ours by the plain way. Its pid is that of the keeper's own pid
- * namespace, where the midwife still is. */
+/* The midwife shares our memory, so we can read its results when it has exited. Its child has a copy of everything and
+ * continues as if we had cloned it directly. The pid is one of the keeper's own pid namespace, which the midwife is
+ * still in. */
 static int clone_by_midwife(uint64_t flags, int cgroup, int pid_namespace, struct process *ret)
 {
     static volatile int  result;
@@ -76,7 +77,7 @@ static int clone_by_midwife(uint64_t flags, int cgroup, int pid_namespace, struc
         ;
     if (result < 0)
         return result;
-    /* It is our child and not reaped, so the number cannot have become another's. */
+    /* It is our unreaped child, so its pid cannot have been reused. */
     int pidfd = (int)syscall(SYS_pidfd_open, (pid_t)child, 0);
     if (pidfd < 0) {
         int code = errno;
@@ -97,21 +98,21 @@ int process_clone(uint64_t flags, int cgroup, int pid_namespace, struct process 
     FD own = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
     if (own < 0)
         return -errno;
-    /* Stepping to where we are already changes nothing and tells whether we may step back. */
+    /* Entering our own namespace changes nothing and shows whether we may return. */
     if (setns(own, CLONE_NEWPID) < 0)
         return errno == EPERM ? clone_by_midwife(flags, cgroup, pid_namespace, ret) : -errno;
     if (setns(pid_namespace, CLONE_NEWPID) < 0)
         return -errno;
     int r = clone_plain(flags, cgroup, ret);
     if (r != 0 && setns(own, CLONE_NEWPID) < 0)
-        _exit(125);     /* every later child would be born in the wrong place */
+        _exit(125);     /* later children would be born in the wrong namespace */
     return r;
 }
 
-/* The effective id decides whose the namespace is. The file system id stays, so that the child can still work on our
- * files, and so do the capabilities: if we are killed just then, the death signals of all our children are sent with
- * our rights of that moment. Changing ids also disarms our own death signal and makes us undumpable; the first is put
- * right again, the second is welcome. The child's new user namespace resets the bits. */
+/* The effective id decides who owns the new namespace. The file system id stays, so that the child can still work on
+ * our files, and so do the capabilities: if we are killed just then, the kernel sends the death signals of all our
+ * children with our rights of that moment. A change of ids also disarms our own death signal, which is armed again
+ * below, and makes us undumpable, which is welcome. The child's new user namespace resets the bits. */
 static int clone_for(uid_t owner, uint64_t flags, struct process *ret, struct err *e)
 {
     int r, death_signal = 0;
@@ -136,9 +137,9 @@ static int clone_for(uid_t owner, uint64_t flags, struct process *ret, struct er
         if (r < 0)
             (void)err_at(e, -r, STEP_CLONE, 0, "namespaces");
         if (syscall(SYS_setresuid, -1, 0, -1) < 0 || prctl(PR_SET_PDEATHSIG, death_signal) < 0)
-            _exit(125);     /* every later step would be taken as somebody else */
+            _exit(125);     /* later steps would run with the wrong id */
         if (death_signal && getppid() != parent)
-            raise(death_signal);        /* it came while it was disarmed */
+            raise(death_signal);        /* it was sent while disarmed */
     }
     if (prctl(PR_SET_SECUREBITS, bits, 0, 0, 0) < 0)
         _exit(125);
@@ -150,7 +151,7 @@ int process_clone_for(uid_t owner, uint64_t flags, struct process *ret, struct e
     char path[48];
     int r = clone_for(owner, flags, ret, e);
 
-    /* In its new user namespace it has not the rights for that itself. */
+    /* Inside its new user namespace the child lacks the right to do this itself. */
     if (r > 0 && spared) {
         snprintf(path, sizeof path, "/proc/%d/oom_score_adj", (int)ret->pid);
         (void)!fd_write_file(AT_FDCWD, path, "0");
@@ -213,8 +214,8 @@ int process_map_ids(pid_t pid, const char *uid_map, const char *gid_map, int den
         r = fd_write_file(dir, "gid_map", gid_map);
     if (r == 0)
         r = fd_write_file(dir, "uid_map", uid_map);
-    /* Whoever writes it first decides, and anybody inside may: so it is us. Where we have no such ids ourselves (EPERM)
-     * nobody has. */
+    /* The first writer decides, and any process inside may write: so we do. If we have no such ids ourselves (EPERM),
+     * no process in there has them either. */
     if (r == 0 && (r = fd_write_file(dir, "projid_map", uid_map)) == -EPERM)
         r = 0;
     return r;

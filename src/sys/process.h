@@ -1,4 +1,4 @@
-/* Processes by descriptor: clone3, pidfd, wait. A bare pid is never signalled. All return 0 or -errno. */
+/* Processes by descriptor: clone3, pidfd, wait. Never signals a bare pid. All return 0 or -errno. */
 #ifndef CARREL_SYS_PROCESS_H
 #define CARREL_SYS_PROCESS_H
 
@@ -16,12 +16,12 @@ struct process {
 struct process_end {
     int      code;      /* exit status, or -1 */
     int      signal;    /* signal that ended it, or 0 */
-    uint64_t cpu_us;    /* of itself and of all it has waited for */
+    uint64_t cpu_us;    /* its own and that of all children it waited for */
     uint64_t peak_bytes;
 };
 
-/* If the kernel is told to spare this process when memory runs out, then not its children: from now on they are born
- * with an oom_score_adj of 0, and cannot go below it. Called once, early. */
+/* If the kernel is set to spare this process when memory runs out, its children are not spared: from now on they are
+ * born with an oom_score_adj of 0 and cannot go below it. Call it once, early. */
 void process_spare_only_self(void);
 
 /* clone3 with a copied address space. flags are CLONE_NEW* bits; cgroup is a v2 directory to be born in, or -1;
@@ -29,17 +29,18 @@ void process_spare_only_self(void);
  * -errno. */
 MUST_CHECK int process_clone(uint64_t flags, int cgroup, int pid_namespace, struct process *ret);
 
-/* The same for a process with a new user namespace that belongs to owner: what the kernel counts per user (inotify
- * instances, for example) is then counted for that id alone. owner 0: the caller. Needs CAP_SETUID and CAP_SETPCAP. */
+/* Like process_clone() for a process with a new user namespace that belongs to owner: limits that the kernel counts per
+ * user (inotify instances, for example) then count for that id alone. owner 0: the caller. Needs CAP_SETUID and
+ * CAP_SETPCAP. */
 MUST_CHECK int process_clone_for(uid_t owner, uint64_t flags, struct process *ret, struct err *e);
 
-/* 1 if it ended and was reaped, 0 if it still runs, or -errno. With block, waits. */
+/* 1 if it exited and was reaped, 0 if it still runs, or -errno. block: wait for it. */
 MUST_CHECK int process_reap(struct process *process, int block, struct process_end *ret);
 
 MUST_CHECK int process_signal(const struct process *process, int signal);
 
-/* To the process group that the process leads. Safe while it is not reaped, because its pid cannot be given
- * to another. */
+/* Signals the process group that the process leads. Safe until it is reaped, because its pid cannot be reused
+ * before. */
 MUST_CHECK int process_signal_group(const struct process *process, int signal);
 
 MUST_CHECK int process_map_ids(pid_t pid, const char *uid_map, const char *gid_map, int deny_setgroups);

@@ -44,7 +44,7 @@ const char *rights_lacking(void)
 
 int rights_become(uid_t uid, gid_t gid, int can_setgroups)
 {
-    /* Leaving uid 0 must not take the capabilities that the next steps need; they are given up one step later, all at
+    /* Leaving uid 0 must not drop the capabilities that the next steps need; one step later they are dropped all at
      * once. */
     if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) < 0)
         return -errno;
@@ -58,7 +58,7 @@ int rights_become(uid_t uid, gid_t gid, int can_setgroups)
 
 int rights_keep_capabilities(uint64_t keep)
 {
-    /* NOROOT: an exec as uid 0 gives nothing. A profile that keeps capabilities needs exec as root to hand them on. */
+    /* NOROOT: exec as uid 0 grants nothing. A profile that keeps capabilities needs exec as root to pass them on. */
     unsigned long bits = (keep ? 0 : SECBIT_NO_SETUID_FIXUP) | SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED |
                          SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED | SECBIT_NOROOT_LOCKED |
                          (keep ? 0 : SECBIT_NOROOT);
@@ -68,7 +68,7 @@ int rights_keep_capabilities(uint64_t keep)
     for (int cap = 0; cap < 64; cap++)
         if (!(keep >> cap & 1) && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0) {
             if (errno == EINVAL && cap > CAP_AUDIT_READ)
-                break;      /* past the last one that this kernel knows; all kernels that we run on know that one */
+                break;      /* past the last capability of this kernel; all supported kernels know that one */
             return -errno;
         }
     if (prctl(PR_SET_SECUREBITS, bits, 0, 0, 0) < 0)
@@ -165,7 +165,7 @@ int rights_die_with(int parent)
 
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
         return -errno;
-    /* getppid() would not tell: from inside a pid namespace a parent outside is always 0. */
+    /* getppid() does not help: inside a pid namespace it is 0 for any parent outside. */
     int n = poll(&ended, 1, 0);
     return n < 0 ? -errno : n > 0 ? -ESRCH : 0;
 }

@@ -1,123 +1,34 @@
-/* FIPS 180-4 and RFC 2104, without tables but those of the standard. Speed does not matter: what is signed never leaves
- * the machine and is small beside what a message costs. */
+/* RFC 2104. */
 #include "zmtp/hmac.h"
 
-#include <stdint.h>
 #include <string.h>
 
-enum { BLOCK = 64, DIGEST = 32 };
-
-struct sha {
-    uint32_t state[8];
-    uint64_t bytes;
-    uint8_t  block[BLOCK];
-};
-
-static const uint32_t rounds[64] = {
-    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
-    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
-    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
-    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
-    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
-    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
-    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
-};
-
-static uint32_t turn(uint32_t x, int n)
-{
-    return x >> n | x << (32 - n);
-}
-
-static void mix(struct sha *s)
-{
-    uint32_t w[64], v[8];
-
-    for (int i = 0; i < 16; i++)
-        w[i] = (uint32_t)s->block[4 * i] << 24 | (uint32_t)s->block[4 * i + 1] << 16 |
-               (uint32_t)s->block[4 * i + 2] << 8 | s->block[4 * i + 3];
-    for (int i = 16; i < 64; i++)
-        w[i] = w[i - 16] + w[i - 7] + (turn(w[i - 15], 7) ^ turn(w[i - 15], 18) ^ w[i - 15] >> 3) +
-               (turn(w[i - 2], 17) ^ turn(w[i - 2], 19) ^ w[i - 2] >> 10);
-    memcpy(v, s->state, sizeof v);
-    for (int i = 0; i < 64; i++) {
-        uint32_t a = v[7] + (turn(v[4], 6) ^ turn(v[4], 11) ^ turn(v[4], 25)) + ((v[4] & v[5]) ^ (~v[4] & v[6])) +
-                     rounds[i] + w[i];
-        uint32_t b = (turn(v[0], 2) ^ turn(v[0], 13) ^ turn(v[0], 22)) +
-                     ((v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]));
-        memmove(v + 1, v, 7 * sizeof *v);
-        v[4] += a;
-        v[0] = a + b;
-    }
-    for (int i = 0; i < 8; i++)
-        s->state[i] += v[i];
-}
-
-static void sha_begin(struct sha *s)
-{
-    *s = (struct sha){ .state = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab,
-                                  0x5be0cd19 } };
-}
-
-static void sha_add(struct sha *s, const void *data, size_t size)
-{
-    const uint8_t *at = data;
-
-    while (size > 0) {
-        size_t used = s->bytes % BLOCK, piece = BLOCK - used < size ? BLOCK - used : size;
-        memcpy(s->block + used, at, piece);
-        s->bytes += piece;
-        at += piece;
-        size -= piece;
-        if (s->bytes % BLOCK == 0)
-            mix(s);
-    }
-}
-
-static void sha_end(struct sha *s, uint8_t digest[DIGEST])
-{
-    static const uint8_t padding[BLOCK] = { 0x80 };
-    uint64_t bits = s->bytes * 8;
-    uint8_t length[8];
-
-    for (int i = 0; i < 8; i++)
-        length[i] = (uint8_t)(bits >> (56 - 8 * i));
-    size_t used = s->bytes % BLOCK;
-    sha_add(s, padding, used < 56 ? 56 - used : 120 - used);
-    sha_add(s, length, sizeof length);
-    for (int i = 0; i < DIGEST; i++)
-        digest[i] = (uint8_t)(s->state[i / 4] >> (24 - 8 * (i % 4)));
-}
+#include "base/sha256.h"
 
 void hmac_hex(const void *key, size_t key_size, const struct iovec *part, size_t n, char ret[HMAC_HEX + 1])
 {
-    static const char digits[] = "0123456789abcdef";
-    uint8_t inner[BLOCK] = { 0 }, outer[BLOCK], digest[DIGEST];
-    struct sha sha;
+    uint8_t inner[SHA256_BLOCK] = { 0 }, outer[SHA256_BLOCK], digest[SHA256_BYTES];
+    struct sha256 sha;
 
-    sha_begin(&sha);
-    if (key_size > BLOCK) {
-        sha_add(&sha, key, key_size);
-        sha_end(&sha, inner);
+    sha256_begin(&sha);
+    if (key_size > SHA256_BLOCK) {
+        sha256_add(&sha, key, key_size);
+        sha256_end(&sha, inner);
     } else {
         memcpy(inner, key, key_size);
     }
-    for (int i = 0; i < BLOCK; i++) {
+    for (int i = 0; i < SHA256_BLOCK; i++) {
         outer[i] = inner[i] ^ 0x5c;
         inner[i] ^= 0x36;
     }
-    sha_begin(&sha);
-    sha_add(&sha, inner, BLOCK);
+    sha256_begin(&sha);
+    sha256_add(&sha, inner, SHA256_BLOCK);
     for (size_t i = 0; i < n; i++)
-        sha_add(&sha, part[i].iov_base, part[i].iov_len);
-    sha_end(&sha, digest);
-    sha_begin(&sha);
-    sha_add(&sha, outer, BLOCK);
-    sha_add(&sha, digest, DIGEST);
-    sha_end(&sha, digest);
-    for (int i = 0; i < DIGEST; i++) {
-        ret[2 * i] = digits[digest[i] >> 4];
-        ret[2 * i + 1] = digits[digest[i] & 15];
-    }
-    ret[HMAC_HEX] = '\0';
+        sha256_add(&sha, part[i].iov_base, part[i].iov_len);
+    sha256_end(&sha, digest);
+    sha256_begin(&sha);
+    sha256_add(&sha, outer, SHA256_BLOCK);
+    sha256_add(&sha, digest, SHA256_BYTES);
+    sha256_end(&sha, digest);
+    sha256_hex(digest, ret);
 }

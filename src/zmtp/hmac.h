@@ -1,4 +1,4 @@
-/* HMAC-SHA256, as Jupyter signs its messages: for programs that link nothing but libc. */
+/* HMAC-SHA256, with which Jupyter signs its messages, for programs that link only libc. */
 #ifndef CARREL_ZMTP_HMAC_H
 #define CARREL_ZMTP_HMAC_H
 
@@ -7,7 +7,7 @@
 
 enum { HMAC_HEX = 64 };
 
-/* Of the parts one after the other, as lower-case hexadecimal digits with a NUL. */
+/* Over the concatenated parts, as lower-case hexadecimal digits with a NUL. */
 void hmac_hex(const void *key, size_t key_size, const struct iovec *part, size_t n, char ret[HMAC_HEX + 1]);
 
 #endif

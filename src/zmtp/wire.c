@@ -13,7 +13,7 @@ static bool is_delimiter(const struct iovec *part)
     return part->iov_len == sizeof delimiter - 1 && memcmp(part->iov_base, delimiter, part->iov_len) == 0;
 }
 
-/* Takes as long for a wrong one as for the right one. */
+/* Constant time, whether the signature is right or wrong. */
 static bool is_signed(const struct wire_key *key, const struct wire *w, const struct iovec *signature)
 {
     char right[HMAC_HEX + 1];
@@ -67,7 +67,7 @@ int wire_to_zmq(const struct wire_key *key, const struct wire *w, char signature
     return (int)n;
 }
 
-/* ---- v1: a number of offsets, the offsets, then what lies between each two of them ---- */
+/* ---- v1: the number of offsets, the offsets, then the parts between them ---- */
 
 static uint64_t number_at(const uint8_t *data, size_t index)
 {

@@ -1,9 +1,9 @@
 /* A connection begins with a greeting of 64 bytes each way, then a READY command each way, then frames:
  *
  *   flags (1: more frames of the message follow, 2: the size has 8 bytes, 4: a command), size (1 or 8 bytes, big
- * endian), body
+ *   endian), body
  *
- * A SUB tells what it wants by messages that begin with a byte 1 (or 0: no longer). */
+ * A SUB subscribes by messages that begin with a byte 1 and unsubscribes with a byte 0. */
 #include "zmtp/zmtp.h"
 
 #include <errno.h>
@@ -80,7 +80,7 @@ void zmtp_close(struct zmtp *z)
     buf_done(&z->out);
 }
 
-/* ---- what comes ---- */
+/* ---- input ---- */
 
 static int take_greeting(const uint8_t *g)
 {
@@ -132,7 +132,7 @@ static int take_command(struct zmtp *z, const uint8_t *body, size_t size)
     if (z->state == ZMTP_READY)
         return name_size == 5 && memcmp(name, "READY", 5) == 0 ? take_ready(z, rest, rest_size) : -EPROTO;
     if (name_size == 4 && memcmp(name, "PING", 4) == 0 && rest_size >= 2) {
-        /* After the time to live comes a context of up to 16 bytes, which is given back. */
+        /* After the time to live comes a context of up to 16 bytes, which the PONG returns. */
         size_t context = rest_size - 2 > 16 ? 16 : rest_size - 2;
         add_header(&z->out, FLAG_COMMAND, 5 + context);
         buf_add(&z->out, "\4PONG", 5);
@@ -186,7 +186,7 @@ static int take_part(struct zmtp *z, bool more, const uint8_t *body, size_t size
     return 0;
 }
 
-/* The size of what is at the beginning, if all of it is there: 1; 0: not yet. */
+/* Measures the first frame. 1: it is complete; 0: not yet. */
 static int next_frame(const struct zmtp *z, const uint8_t *at, size_t have, size_t *ret_header, size_t *ret_size)
 {
     uint64_t size = 0;
@@ -238,7 +238,7 @@ int zmtp_feed(struct zmtp *z, const void *data, size_t size, zmtp_message *call,
     return r < 0 ? r : 0;
 }
 
-/* ---- what goes ---- */
+/* ---- output ---- */
 
 static bool is_wanted(const struct zmtp *z, const struct iovec *topic)
 {

@@ -1,4 +1,4 @@
-"""What may be asked of a box is said in several places: they agree."""
+"""Several places list the settings of a box: they agree."""
 import importlib.machinery
 import importlib.util
 import inspect
@@ -17,7 +17,7 @@ TOP = pathlib.Path(__file__).parents[2]
 SCHEMAS = json.loads((TOP / "src/doors/native/openapi.json").read_text())["components"]["schemas"]
 ASKED = set(SCHEMAS["BoxCreate"]["properties"])
 # Names that the command line and the SDK have for members of the API, where they are not the same.
-MANY = {"env": "env", "labels": "label", "mounts": "mount", "devices": "device"}
+MANY = {"keys": "key", "env": "env", "labels": "label", "mounts": "mount", "devices": "device", "volumes": "volume", "secrets": "secret"}
 
 
 def load_table():
@@ -53,6 +53,20 @@ def test_the_sdk_has_a_parameter_for_every_setting():
     from carrel import Box
     parameters = set(inspect.signature(Box.__init__).parameters)
     assert ASKED - {"limits"} | NAMES <= parameters
+
+
+def allowed(process):
+    """How many calls the filter of that process lets through, always or with some arguments."""
+    head, *rows = [line for line in (TOP / "tests/seccomp/golden.txt").read_text().splitlines() if not line.startswith("#")]
+    at = re.search(rf"(?<!\S){process}(?!\S)", head).start()
+    return sum(row[at:].split()[0] in ("allow", "args") for row in rows if row[:1].isdigit() and row[at:].strip())
+
+
+def test_the_calls_of_init_and_of_the_dialer_are_as_many_as_the_documentation_says():
+    number = {6: "six", 7: "seven", 8: "eight", 9: "nine", 10: "ten", 20: "twenty", 21: "twenty-one"}
+    page = " ".join((TOP / "docs/SECURITY.md").read_text().split())
+    assert f"a filter of {number[allowed('init')]} calls, or of {number[allowed('init_desk')]}" in page
+    assert f"knows one address and has {number[allowed('dialer')]} system calls" in page
 
 
 def test_the_manual_names_every_setting():

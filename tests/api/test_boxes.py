@@ -1,10 +1,17 @@
+import os
+import resource
 import threading
 import time
 
 import pytest
 
 from support.client import events
+from support.processes import status_of
+from support.server import Server
+from support.users import ORDINARY
 from support.waiting import wait_for
+
+CAP_SYS_RESOURCE = 24
 
 
 def test_a_box_is_made_shown_and_deleted(alice):
@@ -74,7 +81,7 @@ def test_admission_says_what_is_free(alice):
 
 def test_a_box_has_no_more_processes_than_the_server_allows(alice, make_box):
     refused = alice.post("/v1/boxes", {"limits": {"pids": 4194304}})
-    assert refused.status == 400 and "limits.pids may be 4096" in refused.json["error"]["message"]
+    assert refused.status == 400 and "limits.pids may be at most 4096" in refused.json["error"]["message"]
     path = "/v1/boxes/" + make_box(limits={"pids": 4096})["id"]
     assert alice.patch(path, {"limits": {"pids": 4097}}).status == 400
 
@@ -98,7 +105,7 @@ def test_a_paused_box_does_nothing_until_it_is_resumed(alice, box):
     assert alice.post(box + "/pause").status == 200
     seen = [out()]
 
-    def is_still():     # what it had written before may be on its way
+    def is_still():     # its earlier output may be in flight
         time.sleep(0.3)
         seen.append(out())
         return seen[-1] == seen[-2]
@@ -213,3 +220,21 @@ def test_a_box_that_cannot_be_made_is_told_and_leaves_nothing(alice):
     answer = alice.post("/v1/boxes", {"limits": {"memory": "8M", "disk": "64M"}})
     assert answer.status == 400 and "limits.disk" in answer.json["error"]["message"]
     assert len(alice.get("/v1/boxes").json["boxes"]) == before
+
+
+@pytest.mark.parametrize("user", [None, ORDINARY])
+def test_a_server_says_how_many_boxes_its_descriptors_are_enough_for(programs, user):
+    """Root raises its own limit; an ordinary user's holds, and the box beyond it is refused in words."""
+    most = 600      # 512 of the server's own, and 24 for each box
+    server = Server(user=user, place=programs, prepare=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (most, most)))
+    try:
+        told = server.admin.get("/v1/info").json["host"]["boxes"]
+        may_raise = user is None and int(status_of(os.getpid())["CapEff"], 16) >> CAP_SYS_RESOURCE & 1
+        assert told == (4096 if may_raise else 3)
+        if not may_raise:
+            answers = [server.admin.post("/v1/boxes", {}) for _ in range(told + 1)]
+            assert [a.status for a in answers] == [201] * told + [503], [a.body for a in answers]
+            assert "3 boxes" in answers[-1].body.decode() and "ulimit -n" in answers[-1].body.decode()
+            assert server.admin.get("/v1/info").json["free"]["boxes"] == 0
+    finally:
+        server.stop()

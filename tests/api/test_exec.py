@@ -57,7 +57,7 @@ def test_a_user_that_cannot_be_is_refused(alice, box):
 
 def test_a_program_that_is_not_there_is_told(alice, box):
     answer = alice.post(box + "/exec", {"argv": ["/no/such/program"]})
-    assert answer.status == 200 and answer.json["outcome"] is None
+    assert answer.status == 200 and answer.json["outcome"] == "not_started" and answer.json["exit_code"] is None
     assert "/no/such/program" in answer.json["error"]["message"]
 
 
@@ -75,7 +75,7 @@ def test_a_stream_comes_while_the_command_runs(alice, box):
     assert started["type"] == "started"
     first = next(stream)
     assert (first["type"], first["data"]) == ("stdout", "one\n")
-    # It waits for us now, so what came is not what was left at the end.
+    # It waits for us now, so these bytes are not the rest at the end.
     assert alice.post(f"{box}/exec/{started['exec']}/stdin?close=true", b"go\n").json == {"bytes": 3, "closed": True}
     second, last = stream
     assert (second["type"], second["data"], second["offset"]) == ("stderr", "two\n", first["next"])
@@ -209,13 +209,26 @@ def test_the_most_output_that_may_be_asked_for_is_the_servers():
         assert (kept["outcome"], len(kept["stdout"]), kept["stdout_dropped_bytes"]) == ("ok", 16384, 5000000 - 16384)
         refused = root.post(box + "/exec", {"argv": ["true"], "output_limit": 65537})
         assert refused.status == 400 and "limits.output" in refused.json["error"]["message"]
-        # Nor is a terminal: somebody sits there, and has not said how long.
+        # Nor is a terminal: a person sits there, without a time limit.
         output, texts = receive_all(root.websocket(box + "/exec/ws?shell=head+-c+3000000+/dev/zero&tty=true"))
         assert len(output[1]) == 3000000 and texts[-1]["outcome"] == "ok" and len(texts) == 2, texts[-1]
         _, texts = receive_all(root.websocket(box + "/exec/ws?shell=cat+/dev/zero&tty=true&output_limit=max"))
         assert texts[-1]["outcome"] == "output_limit" and texts[-1]["output_limit"] == 65536
     finally:
         s.stop()
+
+
+def test_the_exit_reaches_a_client_whose_queue_is_full_at_the_end(admin, make_box):
+    """Output of many sizes, none of it read before the command has ended: the last bytes fill the server's queue for one of them."""
+    box = "/v1/boxes/" + make_box(admin)["id"]
+    for kilobytes in range(384, 640, 4):
+        ws = admin.websocket(box + f"/exec/ws?shell=head+-c+{kilobytes}k+/dev/zero")
+        exec_id = json.loads(ws.receive())["exec"]
+        wait_for(lambda: admin.get(f"{box}/exec/{exec_id}").json["state"] == "ended")
+        output, texts = receive_all(ws)
+        assert len(output[1]) == kilobytes * 1024 and texts[-1]["type"] == "exit" and texts[-1]["exit_code"] == 0, (kilobytes, texts)
+        assert ws.closed == (1000, "")
+        ws.close()
 
 
 def test_pipes_over_a_websocket(alice, box):
@@ -248,7 +261,7 @@ def test_attaching_replays_and_leaves_the_command_alone(alice, box):
     ws.send(json.dumps({"type": "nonsense"}))
     assert json.loads(ws.receive())["type"] == "error"
     ws.close()
-    wait_for(lambda: alice.get(path).json["state"] == "running")     # what it says may come before that it has started
+    wait_for(lambda: alice.get(path).json["state"] == "running")     # its output may come before the started event
     again = alice.websocket(path + "/attach")
     again.receive()
     assert again.receive() == b"\x01first\n"
@@ -278,7 +291,7 @@ def pid_of(mark):
 
 
 def test_children_that_write_for_ever_do_not_hold_the_end_of_their_command(alice, bob, box, server):
-    """What is in the pipe when the command ends is its output; what others write into it afterwards is not waited for."""
+    """Bytes in the pipe when the command ends are its output; later writes of other processes are not waited for."""
     code = """
 import os, signal
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])

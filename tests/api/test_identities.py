@@ -20,11 +20,12 @@ def test_nobody_sees_another_ones_box(alice, bob, make_box):
              ("GET", path + "/ports/80/", None), ("GET", "/v1/boxes/private", None)]
     for method, where, body in tries:
         answer = bob.ask(method, where, body)
-        assert (answer.status, answer.body) == (404, missing.body), (method, where)
+        asked = where.split("/")[3].encode()        # the words name what was asked for, and say nothing else
+        assert (answer.status, answer.body) == (404, missing.body.replace(b"baaaaaaaaaaaa", asked)), (method, where)
     assert bob.get("/v1/boxes").json["boxes"] == []
     assert bob.get("/v1/boxes?label=secret").json["boxes"] == []
     assert bob.get("/v1/boxes?all=true").status == 403
-    # The name is free for somebody else, and the key too.
+    # The name is free for another owner, and the key too.
     other = bob.post("/v1/boxes", {"name": "private"})
     assert other.status == 201 and other.json["id"] != made["id"]
     bob.delete("/v1/boxes/private")
@@ -122,7 +123,7 @@ def put_in(end):
 @pytest.mark.parametrize("closed", [False, True])
 @pytest.mark.parametrize("given", ["connected", "accepted"])
 def test_a_socket_that_was_connected_is_no_envelope_of_a_mount(admin, given, closed):
-    """Its peer is who listens: root, for many a service that passes descriptors from one user to another."""
+    """Its peer is the listener: root, for many a service that passes descriptors from one user to another."""
     with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as connected:
         listener.bind("")
         listener.listen()

@@ -1,4 +1,4 @@
-"""What is wrong gets the right status, names the member, and leaves nothing behind."""
+"""Wrong input gets the right status, names the member, and leaves nothing behind."""
 import json
 
 import pytest

@@ -43,7 +43,7 @@ def test_the_page_and_all_that_it_loads(lab):
     assert wanted and all(path.startswith(base.encode()) for path in wanted), wanted
     for path in wanted:
         assert client.get(path.decode()).status == 200, path
-    assert client.get(base + "/api/contents").status == 403        # its own token is still asked for
+    assert client.get(base + "/api/contents").status == 403        # its own token is still required
 
 
 def test_files(lab):

@@ -1,4 +1,4 @@
-"""What a command wrote: beginning and end are kept, all of it reaches whoever reads it live, and only a limit that was asked for ends the command."""
+"""A command's output: beginning and end are kept, a live reader gets all of it, and only an explicit limit ends the command."""
 import http.client
 import json
 import socket
@@ -21,7 +21,7 @@ def numbers():
 
 
 def collect(response):
-    """Bytes of both streams as they came, what was told to be missing, and the last line."""
+    """Bytes of both streams in order, the reported gaps, and the last line."""
     got, missed, line = {"stdout": [], "stderr": []}, 0, None
     for line in lines(response):
         if line["type"] in got:
@@ -88,7 +88,7 @@ def raw_stream(client, method, path, body=None):
 
 
 def events_of(s):
-    """What the answer on that connection says, to its end."""
+    """The answer on that connection, to its end."""
     response = http.client.HTTPResponse(s)
     response.begin()
     told = list(lines(response))

@@ -1,4 +1,4 @@
-"""A server whose keeper is not there yet: it says so where one asks for it, and everybody else waits."""
+"""A server whose keeper is not there yet: health checks report it, and all other requests wait."""
 import os
 import subprocess
 import threading
@@ -15,7 +15,7 @@ from support.waiting import wait_for
 
 @pytest.fixture
 def early():
-    """A server for whose keeper the test sees itself, and how to start that."""
+    """A server whose keeper the test itself manages, and a function that starts it."""
     if os.geteuid() != 0:
         pytest.skip("the server of these tests runs as root")
     running = []
@@ -57,7 +57,7 @@ def test_a_server_is_healthy_when_boxes_can_be_made(early):
     assert [me.get(p).status for p in ("/healthz", "/readyz", "/v1/info")] == [503, 503, 200]
     assert not me.get("/v1/info").json["ready"]
     asked = [in_background(lambda: me.post("/v1/boxes", {})), in_background(lambda: me.get("/v1/boxes")), in_background(lambda: me.get("/api/kernels"))]
-    gone = me.raw_socket()      # one who does not wait
+    gone = me.raw_socket()      # a request that does not wait
     gone.sendall(b"GET /v1/boxes HTTP/1.1\r\nHost: localhost\r\n\r\n")
     gone.close()
     assert not any(done for _, done in asked)

@@ -1,6 +1,7 @@
 """kill -9 of the supervisor, and servers beside each other: a state has one server, and a server has its own boxes."""
 import concurrent.futures
 import contextlib
+import ctypes
 import http.client
 import os
 import pathlib
@@ -17,6 +18,7 @@ from support.users import as_user
 from support.waiting import wait_for
 
 SMALL = limits(memory="64M", pids=32)
+PIDFD_GETFD = 438
 BROKEN = (OSError, http.client.HTTPException, ValueError)
 
 
@@ -62,7 +64,7 @@ def names_of_the_living(server):
 
 
 def test_a_supervisor_that_is_killed_leaves_nobody_who_writes_although_requests_are_in_flight(make_server):
-    """A front that is asked to end answers first what it was asked: it would do that beside its successor, with the successor's keeper."""
+    """A front that is asked to end first answers open requests: it would do that beside its successor, with the successor's keeper."""
     server = make_server()
     with concurrent.futures.ThreadPoolExecutor(32) as pool:
         for turn in range(3):
@@ -100,8 +102,22 @@ def test_a_supervisor_that_is_killed_while_it_starts_leaves_nobody(make_server):
     assert make_box(server.admin)
 
 
+@pytest.mark.parametrize("background", [False, True])
+def test_a_command_that_was_asked_for_when_the_keeper_went_is_refused(make_server, background):
+    """It never ran, so it is no result; the client may ask again."""
+    server = make_server()
+    box, keeper = make_box(server.admin), server.keeper_pid()
+    os.kill(keeper, signal.SIGSTOP)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(server.admin.post, box + "/exec", {"argv": ["true"], "background": background})
+        wait_for(lambda: server.admin.get(box + "/exec").json["execs"])
+        os.kill(keeper, signal.SIGKILL)
+        answer = asked.result(60)
+    assert (answer.status, answer.code) == (503, "unavailable"), answer.body
+
+
 def test_an_orphan_that_does_not_end_is_waited_for(make_server):
-    """A keeper that is stopped, say: who comes next does not begin beside it."""
+    """A keeper that is stopped, for example: its successor does not begin beside it."""
     server = make_server()
     keeper = server.keeper_pid()
     os.kill(keeper, signal.SIGSTOP)
@@ -129,6 +145,31 @@ def serve_too(server, *options):
     other = server.folder / "other"
     return subprocess.run([server.place / server.program, "serve", "--no-config", "--socket", other / "api.sock", "--state", server.state, "--run", other / "run",
                            "--set", "templates.python.pool=off", *options], capture_output=True, text=True, timeout=60, **as_user(server.user))
+
+
+@pytest.mark.parametrize("child", ["egress", "broker"])
+def test_a_dying_child_of_an_earlier_server_does_not_stop_the_next_one(make_server, child):
+    """Neither holds the lock of the state. The test keeps the listener of one open, as a process does that has not ended yet."""
+    server = make_server()
+
+    def words_of():
+        for pid, (parent, _) in processes().items():
+            words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") if parent == server.process.pid else [b""]
+            if words[0].endswith(b"carrel-" + child.encode()) and b"--listen-fd" in words:
+                return words
+        return None
+    words = wait_for(words_of, server.log_text)
+    fd = int(words[words.index(b"--listen-fd") + 1])
+    process = os.pidfd_open(server.process.pid)
+    kept = ctypes.CDLL(None, use_errno=True).syscall(PIDFD_GETFD, process, fd, 0)
+    assert kept >= 0, os.strerror(ctypes.get_errno())
+    try:
+        kill_supervisor(server)
+        server.start()
+        assert server.admin.get("/v1/boxes").status == 200
+    finally:
+        os.close(kept)
+        os.close(process)
 
 
 def test_a_second_server_on_the_same_state_is_refused_in_words(make_server):

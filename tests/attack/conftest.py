@@ -1,18 +1,10 @@
 import pathlib
 import sys
 
-import pytest
-
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 import harness  # noqa: E402
-from folders import tmp_path  # noqa: E402,F401
-
-
-@pytest.fixture(autouse=True)
-def no_box_outlives_its_test():
-    yield
-    harness.end_started()
+from support.boxes import no_box_outlives_its_test, tmp_path  # noqa: E402,F401
 
 
 def pytest_sessionfinish():

@@ -1,17 +1,10 @@
-"""Runs commands in boxes and compares the host before and after.
-
-Everything is relative to a baseline taken right before a run and belongs to what the run made: processes are found as
-descendants of this process (it is a subreaper, so that nothing can escape by double forking), cgroups by the owner's pid in
-their names. Each run has a deadline and is ended by its own pid.
-"""
-import ctypes
+"""Runs attacks in boxes (support.boxes), and compares the host before and after with more than what any box must not leave."""
 import functools
 import hashlib
 import json
 import os
 import pathlib
 import pwd
-import re
 import secrets
 import shutil
 import signal
@@ -21,32 +14,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-CARREL = os.environ.get("CARREL", str(REPOSITORY / "build/carrel"))
-PROBE = os.environ.get("CARREL_PROBE", str(REPOSITORY / "build/tests/probe"))
-ZYGOTE = os.environ.get("CARREL_ZYGOTE", str(REPOSITORY / "build/tests/zygote"))
-WAY = os.environ.get("CARREL_WAY", "exec")
+from support import BUILD
+from support import boxes
+from support.boxes import CARREL, LIMITS, WAY, Baseline, Run, become_subreaper, cgroups_of, command_line, end_started, started  # noqa: F401
+from support.processes import descendants
+from support.waiting import DEADLINE_S, SLOW, wait_for  # noqa: F401
 
-LIMITS = ("--memory", "64M", "--pids", "64", "--disk", "16M")
+PROBE = os.environ.get("CARREL_PROBE", str(BUILD / "tests/probe"))
 # How long something may take on a busy machine that takes milliseconds on an idle one. Nothing waits that long unless it fails.
-SLOW = float(os.environ.get("CARREL_TEST_SLOW", "1"))       # how much slower this machine is
 RUN_DEADLINE = 240 * SLOW
-SETTLE_DEADLINE = 60 * SLOW
-PROMPT = 120 * SLOW
-
-PR_SET_CHILD_SUBREAPER = 36
+PROMPT = DEADLINE_S
 SECRET = "secret" + secrets.token_hex(8)
-
-
-def command_line(command, *, limits=LIMITS, options=(), mounts=()):
-    """The one place that knows how a box is asked for."""
-    way = ("--zygote", ZYGOTE) if WAY == "fork" else ()
-    line = [CARREL, "run", *way, *limits, *options]
-    for mount in mounts:
-        line += ["--mount", mount]
-    return [*line, "--", *map(os.fspath, command)]
 
 
 @functools.cache
@@ -60,8 +39,7 @@ class World:
         for program in (CARREL, PROBE):
             if not os.access(program, os.X_OK):
                 raise FileNotFoundError(f"{program} is not built; run make attack")
-        os.umask(0o022)     # whatever the caller's is
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        become_subreaper()
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix=f"attack-{SECRET}-"))
         self.directory.chmod(0o755)
         self.empty = self.directory / "cwd"
@@ -111,33 +89,6 @@ class World:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-@dataclass
-class Result:
-    pid: int
-    status: int
-    stdout: bytes
-    stderr: bytes
-    seconds: float
-    report: dict = field(default_factory=dict)
-
-    @property
-    def outcome(self):
-        return self.report.get("outcome")
-
-    def lines(self):
-        """The JSON lines that the probe wrote."""
-        found = []
-        for line in self.stdout.decode("utf-8", "replace").splitlines():
-            if line.startswith("{"):
-                found.append(json.loads(line))
-        return found
-
-    def line(self):
-        lines = self.lines()
-        assert lines, f"the probe said nothing: {self}"
-        return lines[-1]
-
-
 WATCHED_SETTINGS = [
     "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/kernel/pid_max", "/proc/sys/kernel/panic", "/proc/sys/kernel/sysrq",
     "/proc/sys/kernel/kptr_restrict", "/proc/sys/kernel/dmesg_restrict", "/proc/sys/kernel/randomize_va_space", "/proc/sys/vm/overcommit_memory",
@@ -175,44 +126,6 @@ def settings():
     return {path: sysv_keys(path) if "sysvipc" in path else read(path) for path in WATCHED_SETTINGS}
 
 
-def descendants():
-    """pid -> name of every process below this one."""
-    children = {}
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            try:
-                stat = pathlib.Path(entry.path, "stat").read_text(errors="replace")     # a name may be anything
-            except OSError:
-                continue
-            name, rest = stat[stat.index("(") + 1:stat.rindex(")")], stat[stat.rindex(")") + 2:].split()
-            children.setdefault(int(rest[1]), []).append((int(entry.name), name))
-    found, todo = {}, [os.getpid()]
-    while todo:
-        for pid, name in children.get(todo.pop(), []):
-            found[pid] = name
-            todo.append(pid)
-    return found
-
-
-def owner_of(cgroup):
-    match = re.match(r"carrel-\d+-(\d+)-", cgroup)
-    return int(match[1]) if match else None
-
-
-def cgroups_of(*pids):
-    """cgroup directories that these processes made: an owner's pid is the second number in the name."""
-    found = []
-    for top, names, _ in os.walk("/sys/fs/cgroup"):
-        ours = [name for name in names if name.startswith("carrel-")]
-        found += [os.path.join(top, name) for name in ours if owner_of(name) in pids]
-        names[:] = [name for name in names if name not in ours and top.count("/") < 7]
-    return found
-
-
-def mounts():
-    return set(pathlib.Path("/proc/self/mountinfo").read_text().splitlines())
-
-
 def strange_files():
     found = []
     for place in WATCHED_PLACES:
@@ -237,37 +150,22 @@ def canary_state(pid):
             read(f"/proc/{pid}/cgroup"), os.getpgid(pid))
 
 
-class Snapshot:
+class Snapshot(Baseline):
     """What must be the same after a run."""
 
     def __init__(self):
+        super().__init__()
         self.world = world()
         self.hostname = os.uname().nodename
         self.clock = clock_offset()
         self.settings = settings()
         watched = WATCHED_FILES + [CARREL, str(self.world.host_file)] + [str(p) for p in sorted(self.world.probes.iterdir())]
         self.files = {path: fingerprint(path) for path in watched}
-        self.mounts = mounts()
-        self.processes = descendants()
         self.strange = strange_files()
         self.canary = canary_state(self.world.canary.pid)
 
-    def left_processes(self):
-        left = {pid: name for pid, name in descendants().items() if pid not in self.processes}
-        for pid in list(left):
-            try:
-                if os.waitpid(pid, os.WNOHANG)[0] == pid:     # an orphan that came to us as its reaper
-                    del left[pid]
-            except ChildProcessError:
-                pass
-        return left
-
-    def assert_same(self, pid=None):
-        """pid: the carrel that has ended."""
-        wait_until(lambda: not self.left_processes(), lambda: f"processes are left: {self.left_processes()}")
-        if pid:
-            wait_until(lambda: not cgroups_of(pid), lambda: f"cgroups are left: {cgroups_of(pid)}")
-        wait_until(lambda: mounts() <= self.mounts, lambda: f"mounts are left: {mounts() - self.mounts}")
+    def assert_nothing_left(self, *pids):
+        super().assert_nothing_left(*pids)
         assert self.world.canary.poll() is None, "a process of the host was killed"
         assert canary_state(self.world.canary.pid) == self.canary
         assert os.uname().nodename == self.hostname
@@ -287,56 +185,26 @@ class Snapshot:
         assert isinstance(keys, str) or SECRET.encode() not in keys, "a key is left"
 
 
-def wait_until(holds, complain, seconds=SETTLE_DEADLINE):
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, complain() if callable(complain) else complain
-        time.sleep(0.01)
-
-
-started = []        # every carrel of the running test
-
-
 def start(line, **options):
-    """A carrel without a baseline of its own. The test's end ends it."""
-    process = subprocess.Popen(line, cwd=world().empty, stdin=subprocess.DEVNULL, **options)
-    started.append(process)
-    return process
+    """A carrel without a baseline of its own."""
+    return boxes.start(line, cwd=world().empty, **options)
 
 
-def end_started():
-    """After a test, whatever its result: its boxes end, by their own pids."""
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-        for stream in (process.stdin, process.stdout, process.stderr):
-            if stream:
-                stream.close()
-    started.clear()
+class Box(Run):
+    """A running carrel with the probe in its box."""
 
-
-class Box:
-    """A running carrel with its baseline."""
-
-    def __init__(self, command, *, limits=LIMITS, options=(), mounts=(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, pass_fds=(), prepare=None,
-                 user=None, with_probe=True, new_session=False):
+    def __init__(self, command, *, limits=LIMITS, options=(), mounts=(), prepare=None, user=None, with_probe=True, new_session=False, **more):
         self.world = world()
-        self.snapshot = Snapshot()
-        self.report_path = self.world.directory / f"report-{secrets.token_hex(4)}"
+        report = self.world.directory / f"report-{secrets.token_hex(4)}"
         if user is not None:    # a user who is not root cannot write there
-            os.close(os.open(self.report_path, os.O_CREAT | os.O_WRONLY))
-            os.chmod(self.report_path, 0o666)
+            os.close(os.open(report, os.O_CREAT | os.O_WRONLY))
+            os.chmod(report, 0o666)
         mounts = ([self.world.probe_mount()] if with_probe else []) + list(mounts)
-        line = command_line(command, limits=limits, options=["--report", str(self.report_path), *options], mounts=mounts)
+        line = command_line(command, limits=limits, options=["--report", str(report), *options], mounts=mounts)
         environment = {"PATH": os.environ["PATH"], "TERM": "dumb", "CALLERS_SECRET": SECRET, "LD_PRELOAD_X": SECRET}
         identity = {} if user is None else {"user": user, "group": user, "extra_groups": []}
         group = {"start_new_session": True} if new_session else {"process_group": self.world.canary.pid}
-        self.started = time.monotonic()
-        self.process = subprocess.Popen(line, cwd=self.world.empty, env=environment, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE,
-                                        pass_fds=pass_fds, preexec_fn=prepare, **group, **identity)
-        started.append(self.process)
-        self.pid = self.process.pid
+        super().__init__(line, baseline=Snapshot(), report=report, cwd=self.world.empty, env=environment, preexec_fn=prepare, **group, **identity, **more)
 
     def readline(self, seconds=RUN_DEADLINE):
         """One line of output, by a deadline."""
@@ -353,22 +221,8 @@ class Box:
             line += byte
         return line
 
-    def finish(self, seconds=RUN_DEADLINE, input=None, check=True):
-        try:
-            stdout, stderr = self.process.communicate(input, timeout=seconds)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            stdout, stderr = self.process.communicate()
-            raise AssertionError(f"not ended after {seconds} s; output {(stdout or b'')[-500:]!r} {stderr[-500:]!r}") from None
-        result = Result(self.pid, self.process.returncode, stdout or b"", stderr, time.monotonic() - self.started)
-        try:
-            result.report = json.loads(self.report_path.read_text())
-        except (OSError, ValueError):
-            pass
-        self.report_path.unlink(missing_ok=True)
-        if check:
-            self.snapshot.assert_same(self.pid)
-        return result
+    def finish(self, data=None, seconds=RUN_DEADLINE, check=True):
+        return super().finish(data, seconds, check)
 
     def end(self, check=True):
         """Ends it from outside. The first signal is handed on to the command, the second ends the box."""
@@ -385,7 +239,7 @@ def run_box(command, *, seconds=RUN_DEADLINE, input=None, **options):
     if input is not None:
         options["stdin"] = subprocess.PIPE
         options["options"] = ("-i", *options.get("options", ()))
-    return Box(command, **options).finish(seconds, input)
+    return Box(command, **options).finish(input, seconds)
 
 
 def bomb(name, *arguments, **options):
@@ -404,7 +258,7 @@ def attacks():
 
 
 def use_all_processors():
-    """An affinity that the tests were started with is no boundary, and who runs in it may leave it."""
+    """An affinity that the tests were started with is no boundary, and their processes may leave it."""
     os.sched_setaffinity(0, range(os.cpu_count()))
 
 
@@ -429,7 +283,7 @@ def verdicts(topic, variant):
     result = box.finish(check=False)
     found = {line["attack"]: line for line in result.lines() if "attack" in line}
     try:
-        box.snapshot.assert_same(result.pid)
+        box.baseline.assert_nothing_left(result.pid)
     except AssertionError as error:
         return result, found, str(error)
     return result, found, None
@@ -483,21 +337,13 @@ def host_status(pid, key):
     raise KeyError(key)
 
 
-def below(pid, ancestor):
-    while pid > 1:
-        if pid == ancestor:
-            return True
-        pid = int(host_status(pid, "PPid"))
-    return False
-
-
 def inits_of(keeper):
     """The init processes below it, outermost first. Over a zygote there are two: the family's and the box's."""
     found = []
-    for pid in descendants():
+    for pid in descendants(keeper):
         try:
             numbers = host_status(pid, "NSpid").split()
-            if len(numbers) > 1 and numbers[-1] == "1" and below(pid, keeper):
+            if len(numbers) > 1 and numbers[-1] == "1":
                 found.append((len(numbers), pid))
         except (OSError, KeyError):     # has just ended
             continue

@@ -1,4 +1,4 @@
-"""The answers of a box to every system call, all arguments -1. `python syscall_table.py` writes the table anew, for a review of the difference."""
+"""The answers of a box to every system call, all arguments -1. `python syscall_table.py` writes the table again, for a review of the difference."""
 import pathlib
 import re
 

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from harness import (LIMITS, PROMPT, Box, Snapshot, bomb, cgroups_of, command_line, end_started, host_status, run_box, skip_variant, start, wait_until,
+from harness import (LIMITS, PROMPT, Box, Snapshot, bomb, cgroups_of, command_line, end_started, host_status, run_box, skip_variant, start, wait_for,
                      world)
 
 MEBI = 1 << 20
@@ -77,7 +77,7 @@ def test_kernel_memory_is_bounded(how):
     (("backlog-fill", 400), 400 * 128 << 10)])
 @pytest.mark.parametrize("variant", ["standard", "strict", "rootless"])
 def test_sockets_keep_little_that_is_charged_to_nobody(how, most, variant):
-    """Answers that nobody reads, errors and times of what was sent, connections that nobody accepts: no limit on memory holds them."""
+    """Unread answers, errors and times of sent datagrams, connections that are not accepted: no limit on memory bounds them."""
     skip_variant(variant)
     options = {"user": 65534, "limits": ()} if variant == "rootless" else {"options": ("--profile", variant)}
     line = bomb(*how, **options).line()
@@ -147,7 +147,7 @@ print("sent")
 
 
 def test_descriptors_on_their_way_leave_the_callers_own_programs_theirs():
-    """The kernel counts them per user, and an ordinary user's box is the same user: whoever has 1,024 descriptors, as is usual, can still send one."""
+    """The kernel counts them per user, and an ordinary user's box is the same user: a user with the usual 1,024 descriptors can still send one."""
     skip_variant("rootless")
     box = Box(["/probe/probe", "bomb", "flight-hold"], user=65534, limits=())
     assert b"ETOOMANYREFS" in box.readline()
@@ -168,7 +168,7 @@ def test_descriptors_of_many_processes_are_bounded():
     assert result.outcome in ("ok", "oom"), result
     if result.outcome == "ok":
         assert result.line()["count"] <= 40 * 4096
-    wait_until(lambda: open_files() < before + 10_000, lambda: f"{open_files()} files are open, {before} were before")
+    wait_for(lambda: open_files() < before + 10_000, lambda: f"{open_files()} files are open, {before} were before")
 
 
 def test_the_processor_limit_holds():
@@ -248,9 +248,9 @@ def test_a_box_that_takes_seconds_to_die_leaves_nothing(how):
         box.process.kill()
         assert box.finish().status == -9
     else:
-        result = box.finish(input=b"\n", check=False)
-        assert result.status == 0 and not cgroups_of(box.pid), result       # at once, before somebody else tidies up
-        box.snapshot.assert_same(box.pid)
+        result = box.finish(b"\n", check=False)
+        assert result.status == 0 and not cgroups_of(box.pid), result       # at once, before another process tidies up
+        box.baseline.assert_nothing_left(box.pid)
 
 
 def test_zombies_count_against_the_pids_limit():
@@ -318,8 +318,8 @@ def test_starting_and_ending_boxes_leaves_nothing():
         assert (box.returncode, output) == (0, (b"", b""))
         pids.add(box.pid)
         end_started()
-    wait_until(lambda: not cgroups_of(*pids), lambda: f"cgroups are left: {cgroups_of(*pids)}")
-    before.assert_same()
+    wait_for(lambda: not cgroups_of(*pids), lambda: f"cgroups are left: {cgroups_of(*pids)}")
+    before.assert_nothing_left()
     assert len(os.listdir("/proc/self/fd")) == descriptors
 
 

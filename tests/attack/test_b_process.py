@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from harness import (PROMPT, RUN_DEADLINE, WAY, Box, Snapshot, attack_tests, below, bomb, command_line, descendants, end_started, host_status, inits_of,
-                     run_box, skip_variant, start, started, wait_until, world)
+from harness import (PROMPT, RUN_DEADLINE, WAY, Box, Snapshot, attack_tests, bomb, command_line, descendants, end_started, host_status, inits_of,
+                     run_box, skip_variant, start, started, wait_for, world)
 
 globals().update(attack_tests("process"))
 globals().update(attack_tests("identity", ("standard", "strict", "rootless")))     # in the profile system there is a root, with five capabilities
@@ -61,7 +61,7 @@ os.write(2, b"born\\n")
 
 @pytest.mark.skipif(os.getuid() != 0 or WAY == "fork", reason="needs root, to enter a plain box's pid namespace")
 def test_children_that_carrel_does_not_know_do_not_hold_it_up():
-    """Whoever made them: here it is a process that was carrel's child before it was carrel."""
+    """Of any parent: here it is a process that was carrel's child before it was carrel."""
     line = [sys.executable, "-c", COMPANION, *command_line(["/bin/sh", "-c", "read line; exit 3"], options=("-i",))]
     carrel = subprocess.Popen(line, cwd=world().empty, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     started.append(carrel)
@@ -86,7 +86,7 @@ def test_two_live_boxes_have_different_ids_and_namespaces():
     views = []
     for box in boxes:
         box.readline()
-        pid = next(pid for pid, name in descendants().items() if name == "probe" and below(pid, box.pid))
+        pid = next(pid for pid, name in descendants(box.pid).items() if name == "probe")
         names = {kind: os.readlink(f"/proc/{pid}/ns/{kind}") for kind in ("user", "mnt", "pid", "net", "ipc", "uts")}
         views.append((host_status(pid, "Uid").split()[0], host_status(pid, "Gid").split()[0], names))
     own = {kind: os.readlink(f"/proc/self/ns/{kind}") for kind in views[0][2]}
@@ -103,10 +103,10 @@ def test_two_live_boxes_have_different_ids_and_namespaces():
 
 
 def test_init_is_no_child_of_the_payloads_cgroup():
-    """What the payload may use up, init must not need: it is outside the limited cgroup."""
+    """Init must not need resources that the payload may use up: it is outside the limited cgroup."""
     box = Box(["/probe/probe", "bomb", "wait"])
     box.readline()
-    payload = next(pid for pid, name in descendants().items() if name == "probe" and below(pid, box.pid))
+    payload = next(pid for pid, name in descendants(box.pid).items() if name == "probe")
     inner = inits_of(box.pid)
     limited = {row for row in pathlib.Path(f"/proc/{payload}/cgroup").read_text().splitlines() if "carrel-" in row}
     assert limited
@@ -158,7 +158,7 @@ def test_ending_carrel_ends_its_box():
         box = Box(["/probe/probe", "bomb", "ignore-all"])
         box.readline()
         box.process.send_signal(number)
-        wait_until(lambda: ignoring_twice(box, number), "it did not end")
+        wait_for(lambda: ignoring_twice(box, number), "it did not end")
         result = box.finish()
         assert result.status != 0
 
@@ -187,7 +187,7 @@ def test_stopping_carrel_does_not_free_the_box():
     box = Box(["/probe/probe", "bomb", "wait"])
     box.readline()
     os.kill(box.pid, signal.SIGSTOP)
-    wait_until(lambda: host_status(box.pid, "State").startswith("T"), "carrel did not stop")
+    wait_for(lambda: host_status(box.pid, "State").startswith("T"), "carrel did not stop")
     os.kill(box.pid, signal.SIGKILL)
     box.finish()
 
@@ -209,14 +209,14 @@ def test_a_process_that_closes_everything_is_still_reported():
 
 
 def test_output_after_the_reader_left_ends_the_command():
-    """Somebody closes the pipe behind carrel: the flood ends, carrel too."""
+    """The reader closes the pipe behind carrel: the flood ends, carrel too."""
     box = Box(["/probe/probe", "bomb", "flood"])
     assert box.process.stdout.read(10) == b"y" * 10
     box.process.stdout.close()
     box.process.stdout = None
     assert box.process.wait(PROMPT) != 0
     box.process.stderr.close()
-    box.snapshot.assert_same(box.pid)
+    box.baseline.assert_nothing_left(box.pid)
 
 
 def test_a_host_process_is_not_killed_by_a_pid_number_from_inside():
@@ -261,9 +261,9 @@ def test_a_process_of_a_box_is_never_the_hosts_root(user):
     box = Box(["/probe/probe", "bomb", "wait"], user=user, limits=())
     box.readline()
     seen = 0
-    for pid in descendants():
+    for pid in descendants(box.pid):
         try:
-            if below(pid, box.pid) and host_status(pid, "NSpid").count("\t"):
+            if host_status(pid, "NSpid").count("\t"):
                 assert "0" not in host_status(pid, "Uid").split()[1:], host_status(pid, "Name")
                 seen += 1
         except OSError:     # has just ended
@@ -273,8 +273,8 @@ def test_a_process_of_a_box_is_never_the_hosts_root(user):
 
 
 def test_a_command_never_runs_on_the_hosts_root():
-    """A payload joins while init still builds the root. Whoever is faster, it must find itself on the box's: many runs, some on one processor, some
-    side by side, so that every order of the two comes up. CARREL_RACE: how many."""
+    """A payload joins while init still builds the root. In any order of the two, it must find itself on the box's: many runs, some on one processor, some
+    side by side, so that every order comes up. CARREL_RACE: how many."""
     script = f"test -e {world().host_file} && echo host; test -e /etc/shadow && echo host; test -e {world().probes} && echo host; echo end"
     line = command_line(["/bin/sh", "-c", script])
     alone = {min(os.sched_getaffinity(0))}
@@ -289,4 +289,4 @@ def test_a_command_never_runs_on_the_hosts_root():
                 out, err = box.communicate(timeout=RUN_DEADLINE)
                 assert (box.returncode, out, err) == (0, b"end\n", b""), turn
             end_started()
-    before.assert_same()
+    before.assert_nothing_left()

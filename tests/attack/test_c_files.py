@@ -51,7 +51,7 @@ def test_a_neighbour_does_not_see_what_a_live_box_writes():
     assert with_data.readline() == b"ready\n"
     inner = subprocess.run(neighbour_line(), capture_output=True, timeout=PROMPT, cwd=world().empty)
     assert b'{"files":0,"ipc":0}' in inner.stdout, inner
-    assert with_data.finish(input=b"\n").status == 0
+    assert with_data.finish(b"\n").status == 0
 
 
 def neighbour_line():
@@ -116,7 +116,7 @@ def test_a_socket_in_a_read_only_mount_cannot_be_connected_to(tmp_path):
 
 
 def callers_folder(path, user):
-    """A folder of the one who calls carrel, reachable for him."""
+    """A folder of carrel's caller, reachable for that user."""
     if user is not None and os.getuid() != 0:
         pytest.skip("needs root, to become an ordinary user")
     folder = path / "folder"
@@ -137,7 +137,7 @@ def modes_below(folder):
 @pytest.mark.parametrize("user", CALLERS)
 @pytest.mark.parametrize("profile", ["standard", "strict", "system"])
 def test_no_set_id_bit_is_left_on_a_writable_mount(profile, user, tmp_path):
-    """What the box makes there is the caller's outside: with such a bit it would run as the caller for everybody."""
+    """Files that the box makes there are the caller's outside: with such a bit they would run as the caller for every user."""
     folder = callers_folder(tmp_path, user)
     result = bomb("set-id", "/host", options=("--profile", profile), mounts=[f"{folder}:/host:rw"], user=user, limits=())
     assert result.status == 0, result

@@ -1,4 +1,4 @@
-"""F. What the box could do to the one who runs it: forged results, a killed keeper, a spoilt report."""
+"""F. Attacks of the box on its caller: forged results, a killed keeper, a spoilt report."""
 import os
 import signal
 import subprocess
@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from harness import LIMITS, PROMPT, Box, Snapshot, bomb, cgroups_of, command_line, inits_of, run_box, skip_variant, start, wait_until, world
+from harness import LIMITS, PROMPT, Box, Snapshot, bomb, cgroups_of, command_line, inits_of, run_box, skip_variant, start, wait_for, world
 
 
 def test_a_forged_status_is_not_believed():
@@ -35,9 +35,9 @@ def test_killing_twenty_keepers_at_once_leaves_nothing():
         box.kill()
     for box in boxes:
         box.wait()
-    wait_until(lambda: not before.left_processes(), lambda: f"left: {before.left_processes()}")
-    wait_until(lambda: not any(cgroups_of(box.pid) for box in boxes), "cgroups are left")
-    before.assert_same()
+    wait_for(lambda: not before.left_processes(), lambda: f"left: {before.left_processes()}")
+    wait_for(lambda: not any(cgroups_of(box.pid) for box in boxes), "cgroups are left")
+    before.assert_nothing_left()
 
 
 def test_a_keeper_killed_while_it_builds_leaves_nothing():
@@ -53,9 +53,9 @@ def test_a_keeper_killed_while_it_builds_leaves_nothing():
         box.kill()
         box.wait()
         pids.append(box.pid)
-    wait_until(lambda: not before.left_processes(), lambda: f"left: {before.left_processes()}")
-    wait_until(lambda: not any(cgroups_of(pid) for pid in pids), lambda: f"left: {[cgroups_of(pid) for pid in pids if cgroups_of(pid)]}")
-    before.assert_same()
+    wait_for(lambda: not before.left_processes(), lambda: f"left: {before.left_processes()}")
+    wait_for(lambda: not any(cgroups_of(pid) for pid in pids), lambda: f"left: {[cgroups_of(pid) for pid in pids if cgroups_of(pid)]}")
+    before.assert_nothing_left()
 
 
 def test_killing_init_from_outside_ends_the_box():

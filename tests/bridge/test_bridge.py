@@ -64,7 +64,7 @@ def clean(monkeypatch):
     before = set(pathlib.Path("/tmp").glob(".kernel-*"))
     yield
     left, deadline = set(pathlib.Path("/tmp").glob(".kernel-*")) - before, time.monotonic() + PATIENCE
-    while any(p.exists() for p in left):        # a stranger's goes with its kernel
+    while any(p.exists() for p in left):        # a foreign one dies with its kernel
         assert time.monotonic() < deadline, left
         time.sleep(0.1)
 

@@ -67,7 +67,7 @@ def test_a_dead_stock_kernel_is_told(server):
     server.ask("DELETE", f"/v1/boxes/{box}")
 
 
-# Its reply is slower than the word that it is idle, as that of a kernel whose channels have threads of their own can be.
+# Its reply is slower than its idle status, as that of a kernel whose channels have threads of their own can be.
 EARLY = PUPPET + """
 while True:
     frames = shell.recv_multipart()

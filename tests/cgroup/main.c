@@ -36,6 +36,7 @@ static int run(const char *layout)
         }
     }
     failed += _cmocka_run_group_tests("leaf", leaf_tests, n_leaf_tests, NULL, NULL);
+    failed += _cmocka_run_group_tests("cpu", cpu_tests, n_cpu_tests, NULL, NULL);
     failed += _cmocka_run_group_tests("sweep", sweep_tests, n_sweep_tests, NULL, NULL);
     return failed;
 }

@@ -62,7 +62,7 @@ int work_fork_bomb(volatile uint64_t *shared);  /* shared[0]: how many were made
 int work_pause(volatile uint64_t *shared);      /* shared[0] = 1, then sleeps for ever */
 
 /* The parts of the suite. */
-extern const struct CMUnitTest leaf_tests[], sweep_tests[], v2_tests[];
-extern const size_t n_leaf_tests, n_sweep_tests, n_v2_tests;
+extern const struct CMUnitTest leaf_tests[], sweep_tests[], v2_tests[], cpu_tests[];
+extern const size_t n_leaf_tests, n_sweep_tests, n_v2_tests, n_cpu_tests;
 
 #endif

@@ -33,6 +33,22 @@ void trial_run(char *ret_why, size_t size)
     snprintf(ret_why, size, "%s", "");
 }
 
+void net_look(struct doctor_network *ret)
+{
+    *ret = (struct doctor_network){ .way = "hold: all of it" };
+}
+
+int net_main(bool json)
+{
+    return json;
+}
+
+int net_probe(int n, char **targets)
+{
+    (void)targets;
+    return n;
+}
+
 bool cli_has_program(const char *name)
 {
     (void)name;
@@ -55,6 +71,7 @@ static struct doctor *good_host(void)
                       .core_pattern = "core" },
         .cgroups = { .mode = CGROUP_V2, .v2 = 0, .v1 = CG_NONE, .can = { true, true, true, true } },
         .kernels = { .has_server = true, .has_files = true, .has_python = true },
+        .network = { .way = "hold: all of it" },
     };
     for (int s = 0; s < SETTING_COUNT; s++)
         doctor.features.setting[s] = SETTING_ABSENT;
@@ -354,6 +371,32 @@ static void test_wrong_arguments_are_refused(void **state)
     (void)state;
 }
 
+/* The layers of this host are not for these tests. */
+int cli_collect_layers(uint64_t unused_ms, void (*call)(const char *layer, uint64_t bytes, void *arg), void *arg,
+                       struct err *e)
+{
+    (void)e;
+    call("", 0, arg);
+    if (unused_ms == 0)
+        call("3fcf03b4d2fd7e00", 188 << 20, arg);
+    return 0;
+}
+
+static void test_gc_says_which_layers_it_removed(void **state)
+{
+    static char *plain[] = { "gc", "--unused", "0", NULL }, *json[] = { "gc", "--json", "--unused", "0", NULL },
+                *usual[] = { "gc", NULL };
+
+    assert_int_equal(run_command(gc_main, plain, NULL, text, sizeof text), 0);
+    assert_non_null(strstr(text, "removed an unfinished layer\n"));
+    assert_non_null(strstr(text, "removed unused layer 3fcf03b4d2fd, 188M\n"));
+    assert_int_equal(run_command(gc_main, json, NULL, text, sizeof text), 0);
+    assert_non_null(strstr(text, "{\"layer\":\"3fcf03b4d2fd7e00\",\"bytes\":197132288}"));
+    assert_int_equal(run_command(gc_main, usual, NULL, text, sizeof text), 0);
+    assert_null(strstr(text, "unused layer"));
+    (void)state;
+}
+
 static void test_gc_removes_what_the_dead_left_and_says_so(void **state)
 {
     static char *plain[] = { "gc", NULL }, *json[] = { "gc", "--json", NULL };
@@ -374,9 +417,25 @@ static void test_gc_removes_what_the_dead_left_and_says_so(void **state)
     (void)state;
 }
 
+static void test_the_network_row_says_what_is_lost_and_how_to_get_it(void **state)
+{
+    struct doctor *d = good_host();
+    (void)state;
+
+    assert_int_equal(row_of(d, "network by rules")->state, DOCTOR_OK);
+    d->network = (struct doctor_network){ .way = "tproxy: without hold" };
+    assert_int_equal(row_of(d, "network by rules")->state, DOCTOR_LIMITED);
+    assert_non_null(strstr(row_of(d, "network by rules")->cost, "connect()"));
+    d->network = (struct doctor_network){ .why = "this kernel cannot direct a box's connections" };
+    assert_non_null(strstr(row_of(d, "network by rules")->cost, "no network"));
+    assert_non_null(strstr(row_of(d, "network by rules")->fix, "nf_tables"));
+    assert_true(doctor_can_make_boxes(d));
+}
+
 int main(void)
 {
     static const struct CMUnitTest pure[] = {
+        cmocka_unit_test(test_the_network_row_says_what_is_lost_and_how_to_get_it),
         cmocka_unit_test(test_good_host_has_nothing_to_mend),
         cmocka_unit_test(test_every_missing_need_forbids_boxes_and_says_how_to_mend_it),
         cmocka_unit_test(test_the_fix_fits_the_cause),
@@ -385,6 +444,7 @@ int main(void)
         cmocka_unit_test(test_the_command_names_this_program),
         cmocka_unit_test(test_doctor_agrees_with_this_host),
         cmocka_unit_test(test_wrong_arguments_are_refused),
+        cmocka_unit_test(test_gc_says_which_layers_it_removed),
     };
     static const struct CMUnitTest as_root[] = {
         cmocka_unit_test(test_doctor_finds_that_namespaces_are_forbidden),

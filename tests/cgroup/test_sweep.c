@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 
-/* An owner: a process that makes a leaf with somebody inside, tells its name in shared + 8 and waits. */
+/* An owner: a process that makes a leaf with a process inside, writes its name to shared + 8 and waits. */
 struct owner {
     struct process     process;
     volatile uint64_t *shared;

@@ -2,6 +2,7 @@ import pytest
 
 from support import USER
 from support.server import Server
+from support.users import ORDINARY
 
 
 @pytest.fixture(scope="session")
@@ -14,6 +15,14 @@ def shared(place):
     it = Server(place=place, program="carrel")      # with CARREL_AS an ordinary user's, which root may use as well
     yield it
     it.stop()
+
+
+@pytest.fixture(scope="session")
+def kept(shared):
+    """A volume of that name for each user: what makes `carrel run` the server's."""
+    for user in (None, ORDINARY):
+        made = shared.carrel("volume", "create", "kept", "--size", "16M", user=user)
+        assert made.returncode == 0 or "exists" in made.stderr or "already" in made.stderr, made.stderr
 
 
 @pytest.fixture

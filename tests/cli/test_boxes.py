@@ -33,6 +33,17 @@ def test_json_is_for_programs(server):
     assert json.loads(server.carrel("stats", "--json").stdout)[0]["box"] == made["id"]
 
 
+@pytest.mark.cgroups
+def test_requests_are_options_and_refusals_name_them(server):
+    made = json.loads(server.carrel("create", "--json", "--name", "trainer", "--request-memory", "64M", "--request-cpus", "0.5").stdout)
+    assert made["requests"] == {"memory": 64 << 20, "cpus": 0.5}
+    over = server.carrel("create", "--memory", "64M", "--request-memory", "128M")
+    assert over.stderr == "carrel: --request-memory is 128M, more than --memory, which is 64M\n"
+    most = server.admin.get("/v1/info").json["host"]["cpus"]
+    full = server.carrel("create", "--request-cpus", str(most), "--cpus", str(most))
+    assert full.returncode == 125 and "Requested by you: trainer 0.5; ask for less, or make room with 'carrel rm'" in full.stderr, full.stderr
+
+
 def test_labels_filter_and_ids_alone(server):
     ids = [server.carrel("create", "--label", f"n={n}").stdout.strip() for n in range(3)]
     assert server.carrel("ps", "-q", "--label", "n=1").stdout.split() == [ids[1]]
@@ -52,12 +63,12 @@ def test_pause_freezes_and_resume_goes_on(server, box):
 
 def test_rm_ends_boxes_and_tells_what_is_not_there(server, box):
     result = server.carrel("rm", box, "nosuch")
-    assert result.returncode == 125 and result.stdout == "one\n" and "there is no such box" in result.stderr
+    assert result.returncode == 125 and result.stdout == "one\n" and "there is no box '" in result.stderr
     assert server.carrel("ps", "-q").stdout == ""
 
 
 def test_the_same_key_gives_the_same_box(server):
-    ids = {server.carrel("create", "--key", "k1").stdout for _ in range(2)}
+    ids = {server.carrel("create", "--idempotency-key", "k1").stdout for _ in range(2)}
     assert len(ids) == 1
 
 
@@ -123,7 +134,7 @@ def test_mount_is_read_only_unless_asked(server, tmp_path):
 
 @on_disk
 def test_a_templates_directory_below_a_mount_fills_the_gap_that_is_left_for_it(make_server, tmp_path):
-    """What somebody mounts over root's home would hide an interpreter below it. What is there in the mount itself is not covered."""
+    """A mount over root's home would hide an interpreter below it. Files in the mount itself are not covered."""
     layer = tmp_path / "home/python"
     layer.mkdir(parents=True)
     (layer / "of").write_text("the template")
@@ -168,7 +179,7 @@ def test_start_hands_the_mounts_over_again(server, tmp_path):
 
 @on_disk
 def test_only_the_owner_hands_the_mounts_over_again(server):
-    """What they are called is what the owner wrote; an admin's client could open more than the owner may."""
+    """The owner chose the paths; an admin's client could open more than the owner may."""
     home = tempfile.mkdtemp(prefix="carrel-home-")
     try:
         shutil.chown(home, USER, USER)
@@ -177,7 +188,7 @@ def test_only_the_owner_hands_the_mounts_over_again(server):
         box = made.stdout.strip()
         assert server.carrel("stop", box).returncode == 0
         refused = server.carrel("start", box)
-        assert refused.returncode == 125 and "by its owner only" in refused.stderr, refused.stderr
+        assert refused.returncode == 125 and "only the owner" in refused.stderr, refused.stderr
         assert server.carrel("start", "m", user=USER).returncode == 0
         assert server.carrel("exec", "m", "touch", "/a/f", user=USER).returncode == 0
         assert server.carrel("rm", box).returncode == 0
@@ -233,7 +244,7 @@ def test_a_create_that_is_refused_leaves_no_box(make_server):
 
 
 def test_hints_fit(server, box):
-    """What is said to do is what helps."""
+    """The suggested remedy works."""
     missing = server.carrel("exec", "nobox", "true").stderr
     assert "carrel ps" in missing
     other = server.carrel("logs", box, "xaaaaaaaaaaaa").stderr

@@ -91,7 +91,7 @@ def test_a_link_in_a_box_leads_nowhere_outside(server, box, tmp_path):
 
 
 def test_a_link_of_an_earlier_copy_is_not_followed(server, box, tmp_path):
-    """The box makes a folder, or a file, of what was a link when it was copied first."""
+    """The box makes a folder, or a file, in place of the link of the first copy."""
     target = tmp_path / "victim"
     target.mkdir()
     os.mkfifo(tmp_path / "pipe")
@@ -155,7 +155,7 @@ def test_half_a_download_is_never_left(server, box, tmp_path):
 
 @pytest.mark.parametrize("words, said", [
     (("a", "b"), "BOX:PATH"), (("x:a", "y:b"), "local"), (("a",), "from where"), (("/nosuch", "one:"), "No such file"),
-    (("one:/nosuch", "/tmp/x"), "no such file"), (("one:/etc", "/tmp/x"), "cp -r"), (("nosuch:/etc", "/tmp/x"), "no such box"),
+    (("one:/nosuch", "/tmp/x"), "no such file"), (("one:/etc", "/tmp/x"), "cp -r"), (("nosuch:/etc", "/tmp/x"), "no box 'nosuch'"),
 ])
 def test_what_cannot_be_copied_is_told(server, box, words, said):
     result = server.carrel("cp", *words)

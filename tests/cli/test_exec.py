@@ -100,7 +100,7 @@ def test_a_client_that_is_killed_takes_its_command_along(server, box):
 
 
 def fill_pipe(running):
-    """Nobody reads what it writes, until nothing more goes in."""
+    """Its output is not read, until the pipe is full."""
     def is_full():
         waiting = struct.unpack("i", fcntl.ioctl(running.stdout, termios.FIONREAD, b"\0" * 4))[0]
         return waiting > fcntl.fcntl(running.stdout, 1032) - 8192      # F_GETPIPE_SZ; what goes in is at most PIPE_BUF at once
@@ -119,8 +119,8 @@ def started(server, box, *command, **pipes):
     wait_for(lambda: server.request("GET", f"/v1/boxes/{box}")[1]["execs_running"] == 0, "the command is gone")
 
 
-@pytest.mark.parametrize("command", [("exec", "one", "--", "yes"), ("run", "--server", "--", "yes")])
-def test_a_signal_counts_while_nobody_reads_the_output(server, box, command):
+@pytest.mark.parametrize("command", [("exec", "one", "--", "yes"), ("run", "--volume", "kept:/kept:ro", "--", "yes")])
+def test_a_signal_counts_while_nobody_reads_the_output(server, kept, box, command):
     with started(server, box, *command) as running:
         fill_pipe(running)
         running.send_signal(signal.SIGTERM)
@@ -138,8 +138,8 @@ def test_the_second_signal_ends_it_all_also_while_nobody_reads(server, box):
         assert running.wait(60) == 130
 
 
-def test_a_signal_ends_a_report_that_nobody_reads(server, box):
-    running = server.start_carrel("run", "--server", "--json", "--", "seq", "100000", stdout=subprocess.PIPE)
+def test_a_signal_ends_a_report_that_nobody_reads(server, kept):
+    running = server.start_carrel("run", "--volume", "kept:/kept:ro", "--json", "--", "seq", "100000", stdout=subprocess.PIPE)
     try:
         fill_pipe(running)
         running.send_signal(signal.SIGTERM)
@@ -240,7 +240,7 @@ def test_a_shell_in_a_terminal(terminal, box):
 
 def test_ctrl_c_is_the_commands_and_the_terminal_is_restored(terminal, box):
     t = terminal("shell", box)
-    # What speaks is what will be interrupted: between two commands a shell may miss the key.
+    # The speaking process is the one to interrupt: between two commands a shell may miss the key.
     t.expect("$ ")
     t.type("sh -c 'echo on$((1+1)); exec sleep 100'\n")
     t.expect("on2")

@@ -1,4 +1,4 @@
-"""Commands in the background: jobs, logs, wait, kill; and what is said where a limit held or output was left out."""
+"""Commands in the background: jobs, logs, wait, kill; and messages about limits and dropped output."""
 import json
 import re
 import subprocess
@@ -79,7 +79,7 @@ def test_kill_sends_a_signal_and_wait_gives_its_status(server, box, words, statu
 
 @pytest.mark.parametrize("words, says", [
     (("kill", "one"), "which command"), (("kill", "one", "x", "NONSENSE"), ""), (("wait",), "which box"), (("jobs",), "which box"),
-    (("wait", "one", "../x"), "not the id"), (("wait", "one", "xnone"), ""), (("jobs", "nosuch"), "no such box"),
+    (("wait", "one", "../x"), "not the id"), (("wait", "one", "xnone"), ""), (("jobs", "nosuch"), "no box 'nosuch'"),
 ])
 def test_bad_input_is_told(server, box, words, says):
     done = server.carrel(*words)

@@ -10,16 +10,19 @@ import threading
 
 import pytest
 
+from support import USER as AS
 from support.users import ORDINARY as USER
 from support.waiting import DEADLINE_S, wait_for
 
-HERE, THERE = "--local", "--server"
+HERE, THERE = (), ("--volume", "kept:/kept:ro")      # what only a server has makes the run its own
+
+pytestmark = pytest.mark.usefixtures("kept")
 
 
-@pytest.fixture(params=[HERE, THERE])
+@pytest.fixture(params=[HERE, THERE], ids=["here", "there"])
 def run(request, server):
     def run(*words, **options):
-        return server.carrel("run", request.param, *words, **options)
+        return server.carrel("run", *request.param, *words, **options)
     return run
 
 
@@ -47,7 +50,7 @@ def used_server(server, *words, **options):
     (("--memory", "32M", "sh", "-c", "head -c 100000000 /dev/zero | tail -c 90000000"), None, "",
      "carrel: the box ran out of memory (--memory 32M)\n"),
     (("--env", "A=b", "--workdir", "/tmp", "sh", "-c", "echo $A $PWD $HOME $PATH"), 0,
-     "b /tmp /home/box /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/carrel/bin\n", ""),
+     "b /tmp /home/box /run/carrel/first:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/carrel/bin:/home/box/.local/bin\n", ""),
     (("--user", "12:34", "--hostname", "desk", "sh", "-c", "id -u; id -g; hostname"), 0, "12\n34\ndesk\n", ""),
     (("--profile", "system", "id", "-u"), 0, "0\n", ""),
     (("--writable-root", "--profile", "system", "sh", "-c", "mkdir /usr/x && echo ok"), 0, "ok\n", ""),
@@ -62,9 +65,10 @@ def test_the_same_end(run, words, status, out, error):
 
 def test_a_server_may_allow_less_output(make_server):
     small = make_server("--set", "limits.output=64k", "--set", "defaults.output=16k")
-    done = small.carrel("run", THERE, "head", "-c", "3000000", "/dev/zero")
-    assert (done.returncode, len(done.stdout), done.stderr) == (0, 3000000, "")        # what is not asked for does not end it
-    refused = small.carrel("run", THERE, "--output-limit", "65k", "true")
+    assert small.carrel("volume", "create", "kept", "--size", "16M").returncode == 0
+    done = small.carrel("run", *THERE, "head", "-c", "3000000", "/dev/zero")
+    assert (done.returncode, len(done.stdout), done.stderr) == (0, 3000000, "")        # more than any limit, but none was set
+    refused = small.carrel("run", *THERE, "--output-limit", "65k", "true")
     assert refused.returncode == 125 and "limits.output" in refused.stderr
 
 
@@ -72,7 +76,7 @@ def test_the_same_report(server, tmp_path):
     line = ("--memory", "64M", "--json", "--report", tmp_path / "r", "sh", "-c", "echo hi; echo oh >&2; exit 3")
     reports = []
     for where in (HERE, THERE):
-        done = server.carrel("run", where, *line)
+        done = server.carrel("run", *where, *line)
         assert done.returncode == 3 and done.stderr == ""
         reports.append(json.loads(done.stdout))
         assert json.loads((tmp_path / "r").read_text()).keys() == reports[-1].keys()
@@ -87,7 +91,7 @@ def test_the_same_report(server, tmp_path):
 
 def test_a_failure_has_the_same_report(run):
     done = run("--json", "/no/such/program")
-    assert json.loads(done.stdout) == {"outcome": None, "error": {"step": "exec", "errno": 2,
+    assert json.loads(done.stdout) == {"outcome": "not_started", "error": {"step": "exec", "errno": 2,
                                                                  "message": "exec: /no/such/program: No such file or directory"}}
     assert done.returncode == 127
 
@@ -118,16 +122,16 @@ def test_mounts_have_the_callers_rights(run, server, tmp_path):
     assert refused.returncode != 0 and "ermission denied" in refused.stderr
 
 
-@pytest.mark.parametrize("where", [HERE, THERE])
+@pytest.mark.parametrize("where", [HERE, THERE], ids=["here", "there"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_are_handed_on(server, where, number):
     trap = "trap 'echo caught; exit 9' INT TERM; echo ready; while :; do sleep 0.01; done"
-    process = server.start_carrel("run", where, "sh", "-c", trap, stdout=subprocess.PIPE, text=True)
+    process = server.start_carrel("run", *where, "sh", "-c", trap, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
     process.send_signal(number)
     assert process.stdout.read() == "caught\n" and process.wait(60) == 9
     process.stdout.close()
-    plain = server.start_carrel("run", where, "sh", "-c", "echo ready; sleep 1000", stdout=subprocess.PIPE, text=True)
+    plain = server.start_carrel("run", *where, "sh", "-c", "echo ready; sleep 1000", stdout=subprocess.PIPE, text=True)
     assert plain.stdout.readline() == "ready\n"
     plain.send_signal(number)
     assert plain.wait(60) == 128 + number
@@ -136,11 +140,11 @@ def test_signals_are_handed_on(server, where, number):
 
 @contextlib.contextmanager
 def slow_reader(fd):
-    """Reads less than comes: whoever writes here is behind when this is entered, and stays so."""
+    """Reads more slowly than bytes come: the writer is behind on entry, and stays so."""
     some, over = threading.Event(), threading.Event()
 
     def read():
-        with contextlib.suppress(OSError):      # a terminal with nobody at its other end
+        with contextlib.suppress(OSError):      # a terminal without a reader at its other end
             seen = 0
             while not over.is_set() and (n := len(os.read(fd, 16))):
                 seen += n
@@ -167,13 +171,14 @@ def fast(make_server, monkeypatch):
     server = make_server()
     monkeypatch.setenv("CARREL_TOKEN", server.carrel("token", "create", "t").stdout.strip())
     server.url = f"http://127.0.0.1:{server.port}"
+    assert server.carrel("volume", "create", "kept", "--size", "16M").returncode == 0
     return server
 
 
 @pytest.mark.parametrize("line, number", [("yes", None), ("yes", signal.SIGTERM), ("trap '' TERM; yes", signal.SIGTERM)])
 def test_keys_and_signals_are_seen_while_output_flows_without_a_pause(fast, line, number):
     ours, theirs = pty.openpty()
-    process = fast.start_carrel("run", THERE, "-t", "sh", "-c", line, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
+    process = fast.start_carrel("run", *THERE, "-t", "sh", "-c", line, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
     os.close(theirs)
     try:
         with slow_reader(ours):
@@ -186,10 +191,10 @@ def test_keys_and_signals_are_seen_while_output_flows_without_a_pause(fast, line
         os.close(ours)
 
 
-@pytest.mark.parametrize("where", [HERE, THERE])
+@pytest.mark.parametrize("where", [HERE, THERE], ids=["here", "there"])
 def test_a_terminal(server, where):
     ours, theirs = pty.openpty()
-    process = server.start_carrel("run", where, "-t", "sh", "-c", "tty; read x; echo got $x", stdin=theirs, stdout=theirs, stderr=theirs)
+    process = server.start_carrel("run", *where, "-t", "sh", "-c", "tty; read x; echo got $x", stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     seen = b""
     while b"/dev/pts" not in seen:
@@ -203,13 +208,13 @@ def test_a_terminal(server, where):
 
 def test_nothing_is_left(server):
     for words in (["true"], ["/no/such/program"], ["--timeout", "100ms", "sleep", "9"], ["--json", "true"]):
-        server.carrel("run", THERE, *words)
+        server.carrel("run", *THERE, *words)
         assert boxes(server) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_client_that_is_killed_leaves_no_box(server, number):
-    process = server.start_carrel("run", THERE, "sh", "-c", "trap '' TERM INT; echo ready; while :; do sleep 1; done", stdout=subprocess.PIPE, text=True)
+    process = server.start_carrel("run", *THERE, "sh", "-c", "trap '' TERM INT; echo ready; while :; do sleep 1; done", stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n" and len(boxes(server)) == 1
     process.send_signal(number)
     process.wait(60)
@@ -217,29 +222,35 @@ def test_a_client_that_is_killed_leaves_no_box(server, number):
     wait_for(lambda: boxes(server) == [], "the box is gone")
 
 
-def test_which_way_a_run_goes(server, tmp_path):
-    assert used_server(server, "true")
-    assert used_server(server, "true", user=USER)
-    assert not used_server(server, "--local", "true")
-    # What a server cannot be asked for is done here.
-    assert not used_server(server, "--trace", "true")
-    assert not used_server(server, "--memory", "64M", "--disk", "128M", "true")
-    for words, what in ((("--root", "/", "true"), "--root"), (("--trace", "true"), "--trace")):
-        refused = server.carrel("run", THERE, *words)
-        assert refused.returncode == 125 and what in refused.stderr
-    # Without a server it works, unless one was asked for.
+def test_only_what_a_server_alone_has_makes_a_run_the_servers(server, tmp_path):
+    assert not used_server(server, "true") and not used_server(server, "true", user=USER)
+    assert used_server(server, *THERE, "true")
+    for words, what in ((("--root", "/", "true"), "--root"), (("--trace", "true"), "--trace"), (("--memory", "64M", "--disk", "128M", "true"), "--disk")):
+        refused = server.carrel("run", *THERE, *words)
+        assert refused.returncode == 125 and refused.stderr.startswith("carrel: --volume is a server's") and what in refused.stderr
+    for option in ("--server", "--local"):
+        refused = server.carrel("run", option, "true")
+        assert refused.returncode == 125 and f"unknown option {option}; 'carrel run' makes its box itself" in refused.stderr
     nobody = {"CARREL_URL": f"unix:{tmp_path}/none"}
     assert server.carrel("run", "echo", "alone", environment=nobody).stdout == "alone\n"
-    alone = server.carrel("run", THERE, "true", environment=nobody)
+    alone = server.carrel("run", *THERE, "true", environment=nobody)
     assert alone.returncode == 125 and re.search("no server answers", alone.stderr)
+
+
+@pytest.mark.skipif(bool(AS), reason="only a server with cgroups guarantees memory")
+def test_memory_that_is_guaranteed_makes_a_run_the_servers(server):
+    words = "--memory", "64M", "--request-memory", "32M", "sh", "-c", "echo hi"
+    assert used_server(server, *words)
+    assert server.carrel("plan", *words).stderr == "carrel: carrel plan runs nothing and has no --request-memory; leave it out\n"
 
 
 def test_what_the_server_refuses_stays_refused(make_server):
     server = make_server("--set", "quota.boxes=1", "--set", "limits.memory=512M")
+    assert server.carrel("volume", "create", "kept", "--size", "16M").returncode == 0
     assert server.carrel("create").returncode == 0
-    refused = server.carrel("run", "true")
+    refused = server.carrel("run", *THERE, "true")
     assert refused.returncode == 125 and "may have 1 boxes" in refused.stderr and refused.stdout == ""
     server.clear()
-    refused = server.carrel("run", "--json", "--memory", "1G", "true")
-    assert refused.returncode == 125 and json.loads(refused.stdout)["outcome"] is None
+    refused = server.carrel("run", *THERE, "--json", "--memory", "1G", "true")
+    assert refused.returncode == 125 and json.loads(refused.stdout)["outcome"] == "not_started"
     assert "limits.memory" in json.loads(refused.stdout)["error"]["message"]

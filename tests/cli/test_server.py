@@ -1,4 +1,4 @@
-"""Identities, quotas, the death of the front, and what is said when there is no server."""
+"""Identities, quotas, the death of the front, and messages without a server."""
 import json
 import os
 import pathlib
@@ -25,7 +25,7 @@ def test_two_identities_do_not_see_each_other(server, box):
     for words in (("exec", box, "true"), ("cp", f"{box}:/etc/passwd", "-"), ("logs", box), ("events", box), ("pause", box), ("rm", box),
                   ("stats", box), ("forward", box, "80")):
         result = server.carrel(*words, user=USER)
-        assert result.returncode == 125 and "there is no such box" in result.stderr, words
+        assert result.returncode == 125 and "there is no box '" in result.stderr, words
     assert server.carrel("ps", "-q", user=USER).stdout.split() == [theirs]
     assert theirs not in server.carrel("ps", "-q").stdout
     assert server.carrel("exec", box, "true").returncode == 0
@@ -77,14 +77,14 @@ def test_an_ordinary_user_has_a_server(make_server):
 
 
 def test_an_ordinary_users_server_is_for_nobody_else(make_server, tmp_path):
-    """Its boxes have its user's rights: whoever may make one may do what that user may."""
+    """Its boxes have its user's rights: a caller who may make one has those rights."""
     server = make_server(user=USER)
     assert os.stat(server.socket).st_mode & 0o777 == 0o600 and os.stat(server.folder / "run").st_mode & 0o077 == 0
     tried = ("ps",), ("create", "--name", "theirs"), ("create", "--mount", f"{server.folder}:/x:rw")
     for words in tried:
         refused = server.carrel(*words, user="nobody")
         assert refused.returncode == 125 and "Permission denied" in refused.stderr, refused.stderr
-    os.chmod(server.socket, 0o666)      # somebody opens it nevertheless
+    os.chmod(server.socket, 0o666)      # another user opens it nevertheless
     for words in tried:
         refused = server.carrel(*words, user="nobody")
         assert refused.returncode == 125 and "started by another user" in refused.stderr, refused.stderr
@@ -95,7 +95,7 @@ def test_an_ordinary_users_server_is_for_nobody_else(make_server, tmp_path):
 
 
 def test_an_ordinary_users_server_mounts_only_that_users(make_server, tmp_path):
-    """What others have opened would be opened again, and written, with its own user's rights."""
+    """Others' descriptors would be opened again, and written, with the server user's rights."""
     server = make_server(user=USER)
     (server.folder / "open").mkdir(mode=0o755)
     where = f"{server.folder}/open:/x"
@@ -150,7 +150,7 @@ def test_without_a_server_it_is_told_how_to_start_one(place):
 
 
 def test_a_default_place_is_used_only_if_nobody_else_can_change_it(make_server, place):
-    """Root serves at the end of a stranger's link: that he could turn elsewhere after it was looked who serves."""
+    """Root serves at the end of another user's link, who could redirect it after the server was checked."""
     if os.path.exists("/run/carrel/carrel.sock"):
         pytest.skip("this machine has a server")
     server = make_server()
@@ -161,9 +161,9 @@ def test_a_default_place_is_used_only_if_nobody_else_can_change_it(make_server, 
     sdk = "import carrel.local; print(carrel.local.running_server())"
 
     def found():
-        """By the client, by `run --server` and by the SDK."""
+        """By the client, by `run` and by the SDK."""
         line = ["runuser", "-u", USER, "--", "env", "-u", "CARREL_URL", f"XDG_RUNTIME_DIR={runtime}", f"PYTHONPATH={server.folder}/sdk"]
-        tries = [[place / "carrel", "ps"], [place / "carrel", "run", "--server", "true"], ["/usr/bin/python3", "-B", "-c", sdk]]
+        tries = [[place / "carrel", "ps"], [place / "carrel", "run", "--request-memory", "16M", "--memory", "64M", "true"], ["/usr/bin/python3", "-B", "-c", sdk]]
         said = [subprocess.run([*line, *words], capture_output=True, text=True, timeout=60, cwd="/") for words in tries]
         assert said[2].returncode == 0, said[2].stderr
         return [said[0].returncode == 0, said[1].returncode == 0, said[2].stdout == f"unix:{folder}/carrel.sock\n"]
@@ -194,7 +194,7 @@ def test_a_default_place_is_used_only_if_nobody_else_can_change_it(make_server, 
 
 
 def test_a_strangers_socket_in_a_default_place_is_not_trusted(place, tmp_path):
-    """Root asks with an XDG_RUNTIME_DIR in which somebody else listens: root does not even look there; another user does not trust it."""
+    """Root runs it with an XDG_RUNTIME_DIR in which another user listens: root ignores it; another user does not trust it."""
     import tempfile
     directory = tempfile.mkdtemp()
     try:
@@ -218,11 +218,11 @@ def test_a_strangers_socket_in_a_default_place_is_not_trusted(place, tmp_path):
                 mine.connect(path)
                 mine.sendall(b"mine")
                 assert [stranger.stdout.readline() for _ in said] == [f"{word!r}\n" for word in said]
-        ask([b"mine"])                          # others may write there: it is not even looked who serves
+        ask([b"mine"])                          # others may write there: the server is not even checked
         shutil.chown(f"{directory}/carrel", USER)
         for folder in (directory, f"{directory}/carrel"):
             os.chmod(folder, 0o755)
-        ask([b"", b"mine"])                     # the place is USER's own, but the one who serves is a stranger
+        ask([b"", b"mine"])                     # the place is USER's own, but another user serves there
     finally:
         stranger.kill()
         stranger.communicate()
@@ -231,13 +231,13 @@ def test_a_strangers_socket_in_a_default_place_is_not_trusted(place, tmp_path):
 
 @pytest.mark.parametrize("words, said", [
     (("ps", "--nosuch"), "--nosuch"), (("ps", "-Z"), "-Z"), (("create", "--memory", "lots"), "--memory"), (("create", "--memory"), "--memory"),
-    (("create", "--memory", "900T"), "limits.memory"), (("create", "--name", "../x"), "name"), (("create", "--cpus", "0"), "--cpus"),
+    (("create", "--memory", "900T"), "--memory may be at most"), (("create", "--name", "../x"), "name"), (("create", "--cpus", "0"), "--cpus"),
     (("create", "--mount", "x"), "SOURCE:TARGET"), (("create", "--env", "x"), "NAME=VALUE"), (("create", "--profile", "odd"), "profile"),
     (("create", "--root", "nosuch"), "root"), (("create", "word"), "--name"), (("exec", "one"), "no command"), (("exec",), "which box"),
     (("exec", "one", "--timeout", "x", "--", "true"), "--timeout"), (("exec", "../../v1/info", "true"), ""), (("shell",), "which box"),
     (("logs", "one", "../x"), "not the id"), (("events",), "which box"), (("forward", "one", "0"), "port"), (("forward", "one", "x"), "port"),
-    (("forward", "one", "99999"), "port"), (("rm",), "which box"), (("rm", "--label", "x"), "which box"), (("token",), "tokens"),
-    (("token", "odd"), "odd"), (("token", "create"), "identity"), (("token", "revoke", "nosuch"), "no such token"),
+    (("forward", "one", "99999"), "port"), (("rm",), "which box"), (("rm", "--label", "x"), "which box"), (("token",), "action"),
+    (("token", "odd"), "odd"), (("token", "create"), "identity"), (("token", "revoke", "nosuch"), "no token 'nosuch'"),
     (("ps", "--url", "ftp://x"), "http://HOST:PORT"), (("ps", "--url", "http://127.0.0.1:99999"), "port"),
 ])
 def test_wrong_words_are_refused_with_a_reason(server, box, words, said):

@@ -1,4 +1,4 @@
-"""The file of settings, what is refused of it, and the places that a server uses."""
+"""The file of settings, its errors, and the places that a server uses."""
 import os
 import pathlib
 import pwd
@@ -24,7 +24,7 @@ def folder():
 
 
 def serve(place, folder, *options, user=None):
-    """A server that must not start; what it says."""
+    """A server that must not start; its message."""
     done = subprocess.run([*user_command(user), place / "carrel", "serve", "--socket", folder / "api.sock", "--state", folder / "state",
                            "--run", folder / "run", *options], capture_output=True, text=True, timeout=60)
     assert done.returncode == 125, done.stderr
@@ -54,7 +54,7 @@ def test_a_file_or_none(place, folder):
 
 
 def test_a_private_directory_is_the_servers_own(place, folder):
-    """Its mode and group are changed, so it must be nobody else's."""
+    """Its mode and group are changed, so it must belong to no one else."""
     for name, make in (("open", lambda p: p.chmod(0o777)), ("theirs", lambda p: os.chown(p, 65534, 65534))):
         path = folder / name
         path.mkdir()
@@ -80,7 +80,7 @@ def test_the_fronts_user_must_be_an_ordinary_one(place, folder, name, why):
 def test_long_settings_are_not_cut(make_server, place, folder):
     assert "'..'" in serve(place, folder, "--set", "templates.python.layers=" + 6 * ("/" + "x" * 100 + ":") + "/../y")
     assert "KEY=VALUE" in serve(place, folder, "--set", "x" * 200 + "=1")
-    assert "use a file" in serve(place, folder, *["--allow-anonymous"] * 40)
+    assert "use a file" in serve(place, folder, *["--allow-anonymous"] * 100)
     server = make_server("--set", f"roots.{'r' * 63}=/")        # the front takes it too
     assert server.is_ready()
 
@@ -91,7 +91,7 @@ def test_a_foreign_run_folder_is_refused(place, folder, owner, mode):
     (folder / "run").mkdir()
     shutil.chown(folder / "run", owner)
     (folder / "run").chmod(mode)
-    assert "belongs to somebody else or others may write there" in serve(place, folder, user=USER)
+    assert "belongs to another user or others may write there" in serve(place, folder, user=USER)
 
 
 def test_a_link_is_no_run_folder(place, folder):
@@ -103,7 +103,7 @@ def test_a_link_is_no_run_folder(place, folder):
 
 
 def test_a_keeper_of_another_user_is_not_spoken_to(place, folder):
-    """Whoever serves at the keeper's path would be handed what callers send."""
+    """A server at the keeper's path would get the callers' descriptors."""
     path = folder / "k.sock"
     shutil.chown(folder, USER)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as foreign:
@@ -112,7 +112,7 @@ def test_a_keeper_of_another_user_is_not_spoken_to(place, folder):
         stranger = pwd.getpwnam("nobody").pw_uid
         os.seteuid(stranger)
         try:
-            foreign.listen(8)       # this is when the kernel notes who serves
+            foreign.listen(8)       # here the kernel records the server's user
         finally:
             os.seteuid(0)
         with open(folder / "log", "wb") as log:

@@ -44,7 +44,7 @@ def is_idle(browser):
 
 
 def has_kernel(sessions):
-    """Whether the page is connected to a kernel that has started. Whoever runs cells before that is asked to choose one."""
+    """Whether the page is connected to a kernel that has started. Running cells before that opens a dialog to choose one."""
     with urllib.request.urlopen(sessions, timeout=30) as answer:
         return any(s["kernel"]["connections"] and s["kernel"]["execution_state"] == "idle" for s in json.load(answer))
 

@@ -47,7 +47,7 @@ def act(kubectl, namespace, name):
 
 
 def seen(kubectl, namespace, names):
-    """What must be the same before and after. A version that has not changed says that nobody has written the object."""
+    """The state that must be the same before and after. An unchanged version proves that nothing has written the object."""
     found = {}
     for kind in ("pods", "persistentvolumeclaims", "services", "sandboxes.v1beta1.agents.x-k8s.io"):
         for item in kubectl.get(kind, "-n", namespace)["items"]:
@@ -129,7 +129,7 @@ def extended(original, kubectl, tmp_path_factory):
 
 
 def all_of(kubectl, namespace):
-    """Who owns what, and the containers. Nothing of it may change."""
+    """Owners of objects, and containers. None of it may change."""
     found = {}
     for kind in ("sandboxtemplates", "sandboxwarmpools", "sandboxclaims", "sandboxes.agents.x-k8s.io", "pods", "networkpolicies"):
         for item in kubectl.get(kind, "-n", namespace)["items"]:

@@ -1,6 +1,7 @@
 """What users of agent-sandbox have, with Carrel's controller and runtime: its Python client's own end-to-end tests, its
 runtime's tester, its router, its examples; our own client; and why a Pod died. On a real kubelet."""
 
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from test_claims import claim, extension, full, pool
 from test_upstream import SOURCE, tag
 
 PYTHON = os.environ.get("CARREL_SANDBOX_PYTHON", sys.executable)  # has k8s-agent-sandbox and kubernetes
-# A gateway needs the Gateway API and somebody who serves it.
+# A gateway needs the Gateway API and a controller for it.
 CLIENT_TESTS = [
     "test_python_sdk_router_mode",
     "test_python_sdk_annotation",
@@ -158,7 +159,7 @@ with Sandbox(warmpool="pool", namespace=os.environ["NS"], direct=os.environ["HOW
     print(info.type, oct(info.mode), [f.name for f in box.files.list("d")], box.files.exists("nothing"))
     print(box.exec("sleep 30", timeout="300ms").outcome)
     for bad, error in ((lambda: box.exec(["false"], check=True), ExecFailed),
-                       (lambda: box.files.read("nothing"), NotFound), (lambda: box.kernel(), Unsupported)):
+                       (lambda: box.files.read("nothing"), NotFound), (lambda: box.pause(), Unsupported)):
         try:
             bad()
             print("no error")
@@ -169,6 +170,16 @@ with Sandbox(warmpool="pool", namespace=os.environ["NS"], direct=os.environ["HOW
     print([f.name for f in box.files.list() if not f.name.startswith(".")])
     data = os.urandom(3 << 20); box.files.write("big", data); print(box.files.read("big") == data)
     print(box.phase, box.name != box.claim_name, box.trouble)
+    box.run("import pandas; x = pandas.Series([40, 2])")
+    print(box.run("int(x.sum())").text, box.run("1/0").error.name)
+    print([e["type"] for e in box.stream("print(1); 2")])
+    command = box.spawn("echo first; read line; echo $line", stdin=True)
+    lines = command.output()
+    print(next(lines)["data"].strip())
+    command.write(b"second\\n", close=True)
+    print(next(lines)["data"].strip(), command.wait().exit_code)
+    events = box.exec_stream(["sleep", "1000"])
+    sleeper = box.get_exec(next(events)["exec"]); events.close(); print(sleeper.wait().outcome)
 """
 
 
@@ -187,6 +198,11 @@ def test_our_own_client_has_a_box_s_methods(images, cluster, namespace, how):
         "['e.py']",
         "True",
         "running True None",
+        "42 ZeroDivisionError",
+        "['stdout', 'result', 'outcome']",
+        "first",
+        "second 0",
+        "killed",
     ]
     wait_for("the claim is gone", 30, lambda: images.get("sandboxclaims", "-n", namespace)["items"] == [])
 
@@ -214,7 +230,6 @@ def test_python_runtime_sandbox_and_its_tester(images, cluster, namespace):
     images("apply", "-n", namespace, "-f", str(SOURCE / "examples/python-runtime-sandbox/sandbox-python-kind.yaml"))
     images("wait", "-n", namespace, "--for=condition=Ready", "sandbox/sandbox-python-example", "--timeout=60s")
     address = images.get("sandbox", "sandbox-python-example", "-n", namespace)["status"]["podIPs"][0]
-    # All of its checks but that of the libraries for machine learning, which our image has not.
     run_in(
         cluster,
         images,
@@ -222,10 +237,10 @@ def test_python_runtime_sandbox_and_its_tester(images, cluster, namespace):
 import importlib.util
 spec = importlib.util.spec_from_file_location("tester", {str(SOURCE / "examples/python-runtime-sandbox/tester.py")!r})
 tester = importlib.util.module_from_spec(spec); spec.loader.exec_module(tester)
-names = [n for n in dir(tester) if n.startswith("test_") and "ml" not in n]
-assert len(names) >= 7, names
+names = [n for n in dir(tester) if n.startswith("test_")]
+assert len(names) >= 8, names
 wait = __import__("time").sleep
-for n in range(100):
+for n in range(600):
     try:
         __import__("requests").get("http://{address}:8888/"); break
     except OSError:
@@ -234,6 +249,42 @@ for name in names:
     getattr(tester, name)("http://{address}:8888")
 """,
     )
+
+
+def test_warmpool_quickstart_by_its_files(images):
+    """As its README says, in the namespace default, where its files put them. The storage class and the runtime class that
+    they name are the cluster's only ones under these names. Its image has no tag, so it is pulled."""
+    files = SOURCE / "examples/warmpool-quickstart"
+    storage = {**images.get("storageclass", "standard"), "metadata": {"name": "dynamic-rwo"}}
+    runtime = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "gvisor"}, "handler": "runc"}
+    images.apply(storage, runtime)
+
+    def member():
+        """The Sandbox of the full pool."""
+        pool = images.get("sandboxwarmpool", "sandboxwarmpool-example")
+        boxes = images.get("sandboxes")["items"]
+        ready = pool.get("status", {}).get("readyReplicas") == pool["spec"]["replicas"] == len(boxes)
+        return boxes[0]["metadata"]["name"] if ready else None
+
+    try:
+        for file in ("sandboxtemplate.yaml", "sandboxwarmpool.yaml", "llm.yaml"):
+            images("apply", "-f", str(files / file))
+        first = wait_for("the pool is full", 90, member)
+        assert "/32" in json.dumps(images.get("networkpolicy", "internal-llm-template-network-policy")["spec"]["egress"])
+        images("apply", "-f", str(files / "sandbox-claim.yaml"))
+        images("wait", "--for=condition=Ready", "sandboxclaim/my-secure-sandbox", "--timeout=90s")
+        box = images.get("sandboxclaim", "my-secure-sandbox")["status"]["sandbox"]["name"]
+        assert "workspace" in images("exec", box, "--", "ls", "/")
+        size = images.get("pvc", f"workspace-{box}")["spec"]["resources"]["requests"]["storage"]
+        assert size == "6Gi"  # the claim's own, not the template's
+        images("delete", "sandboxclaim", "my-secure-sandbox")
+        images("apply", "-f", str(files / "secure-sandboxtemplate.yaml"))
+        second = wait_for("the pool is of the secure template", 120, lambda: (new := member()) and new != first and new)
+        assert images.get("pod", second)["spec"]["runtimeClassName"] == "gvisor"
+    finally:
+        for kind in ("sandboxclaim", "sandboxwarmpool", "sandboxtemplate"):
+            images("delete", kind, "--all", "-n", "default")
+        images("delete", "storageclass/dynamic-rwo", "runtimeclass/gvisor")
 
 
 # ---- why it died ----

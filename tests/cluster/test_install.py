@@ -84,7 +84,7 @@ def test_removing_it_as_the_page_does_keeps_kernels(controller, namespace):
 
 def test_removing_it_as_the_documentation_says_leaves_nothing(controller, namespace):
     make(controller, namespace, ["first", "second"], "third")
-    text = (TREE / "docs/cluster.md").read_text().split("\n## Remove\n")[1].split("\n## ")[0]
+    text = (TREE / "docs/cluster.md").read_text().split("\n## Remove\n")[1].split("\n## ")[0].replace("\\\n", "")
     commands = [line.split(" # ")[0].strip() for line in text.splitlines() if line.startswith("kubectl delete ")]
     assert [" ".join(command.split()[2:4]) for command in commands] == [
         f"namespace {NAMESPACE}", "clusterrolebinding,clusterrole agent-sandbox-controller", "crd sandboxes.agents.x-k8s.io"]
@@ -95,4 +95,5 @@ def test_removing_it_as_the_documentation_says_leaves_nothing(controller, namesp
     assert all("deletionTimestamp" not in api.find(f"{pods}/{name}")["metadata"] for name in ("second", "third"))
     controller.shell(commands[2])
     wait_for("the Pods to go", 60, lambda: not any(api.find(f"{pods}/{name}") for name in ("second", "third")))
+    assert "agents.x-k8s.io" not in controller("get", "crd", "-o", "name") and "jupyter.org" not in controller("get", "crd", "-o", "name")
     install_again(controller)

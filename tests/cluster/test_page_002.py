@@ -108,7 +108,9 @@ def test_3_attach_ask_and_see_the_error_fixed(controller, agent):
         said = terminal.until(r"factorial: 120[\s\S]*You: ", 120)
         assert "NameError" in said
     finally:
-        terminal.close()
+        terminal.close()        # which leaves it: the agent goes on
+    agents = controller.get("pod", "coding-agent-sandbox")["status"]["containerStatuses"]
+    assert [one["restartCount"] for one in agents if one["name"] == "agent"] == [0]
 
 
 def test_4_switching_the_model_deletes_the_claim_first(controller, agent):

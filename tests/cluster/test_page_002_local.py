@@ -20,7 +20,7 @@ MODEL = pathlib.Path(os.environ.get("CARREL_PAGES_MODEL") or "/nonexistent")
 
 @pytest.fixture(scope="module")
 def hub(controller, cluster, tmp_path_factory):
-    """The hub; it writes down which files it was asked for."""
+    """The hub; it records which files were requested."""
     if not (MODEL / "config.json").exists():
         pytest.skip("CARREL_PAGES_MODEL names no model; `make pages-model` makes one")
     log = tmp_path_factory.mktemp("hub") / "served"
@@ -100,7 +100,7 @@ def test_5_a_download_that_fails_says_why(controller, hub, folder):
         assert wait_for("the init container fails", 120, failed) == 1
         deadline = time.monotonic() + 30
         while not (said := controller("logs", "coding-agent-sandbox", "-c", "model-downloader")) and time.monotonic() < deadline:
-            time.sleep(0.2)     # the next try has begun and has said nothing yet
+            time.sleep(0.2)     # the next try has begun and has not printed yet
         assert said.splitlines()[-1].startswith(f"cannot download {NAME}: "), said
     finally:
         controller("delete", "-f", str(folder / "deployment.yaml"), timeout=180)

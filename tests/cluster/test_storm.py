@@ -89,7 +89,7 @@ def sandbox(name, claims=False, service=False):
 
 
 class User(threading.Thread):
-    """Somebody who makes, changes and deletes Sandboxes of her own, and knows what must be there at the end."""
+    """A user who makes, changes and deletes Sandboxes of her own, and knows what must exist at the end."""
 
     def __init__(self, kubeconfig, path, names, random_seed, did):
         super().__init__(daemon=True)
@@ -97,7 +97,7 @@ class User(threading.Thread):
         self.wanted, self.lives, self.wakes, self.error = {}, collections.Counter(), collections.Counter(), None
 
     def call(self, method, path, body=None, content="application/json"):
-        """Until the server has heard it; True if it did what was asked."""
+        """Until the server has answered; True if it succeeded."""
         deadline = time.monotonic() + 120
         while True:
             try:

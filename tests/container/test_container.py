@@ -1,4 +1,4 @@
-"""carrel in containers as docker, podman and Kubernetes make them, by crun: what works, and what is said where nothing does."""
+"""carrel in containers as docker, podman and Kubernetes make them, by crun: working features, and messages where none works."""
 import copy
 import json
 import os

@@ -348,9 +348,9 @@ class Server:
             fault = self.fault(self.responses, method, url.path, query)
         if fault == "close":
             return False
-        if fault in ("409", "429", "429-60", "500"):
+        if fault in ("403", "409", "429", "429-60", "500"):
             code, after = int(fault[:3]), fault[4:] or "1"
-            refusal = Refusal(code, {409: "Conflict", 429: "TooManyRequests", 500: "InternalError"}[code], "a fault of the tests")
+            refusal = Refusal(code, {403: "Forbidden", 409: "Conflict", 429: "TooManyRequests", 500: "InternalError"}[code], "a fault of the tests")
             return await self.answer(writer, code, refusal.body(), {"Retry-After": after} if code == 429 else {})
         if fault == "410" and method == "GET":
             return await self.answer(writer, 410, Refusal(410, "Expired", "too old resource version").body())

@@ -119,14 +119,31 @@ static void try_extensions(struct object *const o[KINDS])
     buf_done(&out);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+/* The object once more, with its conditions repeated until they are more than 64 KiB: inputs of that size are rare. */
+static void enlarge(struct jsonslice whole, struct buf *out)
 {
-    struct jsonslice text = { (const char *)data, size };
+    struct jsonslice conditions = jsonscan_find(jsonscan_find(whole, "status"), "conditions");
+    struct jsonslice meta = jsonscan_find(whole, "metadata");
+    struct jsonwalk w = jsonscan_walk(conditions);
+
+    if (!meta.data || conditions.size < 16 || *conditions.data != '[' || !jsonscan_next(&w))
+        return;
+    struct jsonslice inside = { conditions.data + 1, conditions.size - 2 };
+    buf_add_text(out, "{\"metadata\":");
+    buf_add(out, meta.data, meta.size);
+    buf_add_text(out, ",\"status\":{\"conditions\":[");
+    for (size_t n = 0; n <= 70000; n += inside.size) {
+        buf_add_text(out, n > 0 ? "," : "");
+        buf_add(out, inside.data, inside.size);
+    }
+    buf_add_text(out, "]}}");
+}
+
+static void try_all(struct jsonslice text)
+{
     struct object *o[KINDS];
     struct err e;
 
-    if (!jsonscan_is_object(text.data, text.size))
-        return 0;
     for (int k = 0; k < KINDS; k++)
         o[k] = object_decode((enum kind)k, text, &e);
     if (o[KIND_SANDBOX])
@@ -138,5 +155,24 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         try_extensions(o);
     for (int k = 0; k < KINDS; k++)
         object_free(o[k]);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct jsonslice text = { (const char *)data, size };
+    struct buf large;
+
+    if (!jsonscan_is_object(text.data, text.size))
+        return 0;
+    try_all(text);
+    buf_init(&large, 1 << 20);
+    if (size % 8 == 0)
+        enlarge(text, &large);
+    if (large.length > 0) {
+        if (!jsonscan_is_object(buf_string(&large), large.length))
+            abort();
+        try_all((struct jsonslice){ buf_string(&large), large.length });
+    }
+    buf_done(&large);
     return 0;
 }

@@ -143,7 +143,7 @@ def test_a_server_that_was_gone_for_a_while(server, start):
     server.fault = lambda *_: "close" if down["now"] else None
     server.cut()
     server.delete("pods", "box")
-    wait_for(lambda: "cannot be watched" in c.log(), "it is told")
+    wait_for(lambda: "the API server does not answer" in c.log(), "it is told")
     asked = len(server.requests)
     down["now"] = False
     wait_for(lambda: server.get("pods", "box") and is_ready(server), "Ready again")
@@ -164,7 +164,7 @@ def test_a_definition_that_is_deleted_takes_its_objects_along(server, start):
 
 
 class Immortal:
-    """A controller that the server kills at its n-th write, before or after it is made, and that is started anew."""
+    """A controller that the server kills at its n-th write, before or after it is made, and that is restarted."""
 
     def __init__(self, server, folder, n, before):
         self.writes, self.n, self.before, self.killed, self.over = 0, n, before, False, False
@@ -215,7 +215,7 @@ def test_killed_between_any_two_writes(tmp_path, before):
 
 
 def test_two_controllers_at_once_without_a_lease(server, start):
-    """Nobody should, but nothing must break: names are fixed, deletes name a uid."""
+    """No user should do this, but nothing must break: names are fixed, deletes name a uid."""
     start("--leader-elect=false")
     start("--leader-elect=false")
     for i in range(15):

@@ -32,6 +32,22 @@ static void test_lines_of_a_watch(void **state)
     }
 }
 
+/* An API server that has just started refuses what it allows a moment later, because it has not read its roles yet. */
+static void test_a_refusal_of_what_was_allowed_before_is_told_when_it_lasts(void **state)
+{
+    static const struct { int status; bool synced; unsigned repeats; bool told; } all[] = {
+        { 0, true, 2, false },    { 0, true, 3, true },     { 500, true, 3, true },   { 403, false, 3, true },
+        { 403, true, 3, false },  { 403, true, 6, false },  { 403, true, 7, true },   { 404, true, 3, true },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(all); i++) {
+        struct kube_watch w = { .status = all[i].status, .synced = all[i].synced, .repeats = all[i].repeats };
+        if (kube_watch_should_tell(&w) != all[i].told)
+            fail_msg("row %zu", i);
+    }
+}
+
 static struct jsonslice text(const char *t)
 {
     return (struct jsonslice){ t, strlen(t) };
@@ -220,6 +236,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lines_of_a_watch),
+        cmocka_unit_test(test_a_refusal_of_what_was_allowed_before_is_told_when_it_lasts),
         cmocka_unit_test(test_a_lease_is_over_by_our_clock_alone),
         cmocka_unit_test(test_a_kubeconfig_is_read),
         cmocka_unit_test(test_of_several_kubeconfigs_the_first_that_says_something_is_heard),

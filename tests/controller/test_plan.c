@@ -79,8 +79,16 @@ static const struct row rows[] = {
       .ready = "False DependenciesNotReady: Pod does not exist; PersistentVolumeClaim \"d-box\" is being deleted",
       .suspended = NOT_SUSPENDED },
     { "a Pod on a claim that is being deleted stays", SPEC "," VOLUME, .pod_meta = OURS "," LABELS, .pod_status = READY,
-      .claim = OURS "," ENDING, .ready = "True DependenciesReady: Pod is Ready", .suspended = NOT_SUSPENDED,
-      .scheduled = SCHEDULED },
+      .claim = OURS "," ENDING, .does = "note" },
+    { "and the Sandbox says so once", SPEC "," VOLUME,
+      "\"carrel.dev/waiting\":\"PersistentVolumeClaim \\\"d-box\\\" is being deleted, and goes when the Pod ends "
+      "(carrel.dev/release-volumes would end it)\"",
+      .pod_meta = OURS "," LABELS, .pod_status = READY, .claim = OURS "," ENDING,
+      .ready = "True DependenciesReady: Pod is Ready", .suspended = NOT_SUSPENDED, .scheduled = SCHEDULED },
+    { "until there is nothing to wait for", SPEC, "\"carrel.dev/waiting\":\"x\"", .pod_meta = OURS "," LABELS,
+      .pod_status = READY, .does = "note" },
+    { "or no Pod to wait for", SUSPENDED, "\"carrel.dev/waiting\":\"x\",\"carrel.dev/last-trouble\":\"y\"",
+      .does = "note" },
     { "unless volumes are released", SPEC "," VOLUME, "\"carrel.dev/release-volumes\":\"true\"",
       .pod_meta = OURS "," LABELS, .pod_status = READY, .claim = OURS "," ENDING, .does = "delete-pod" },
     { "then the Pod ends", SPEC "," VOLUME, "\"carrel.dev/release-volumes\":\"true\"",
@@ -96,7 +104,7 @@ static const struct row rows[] = {
       .ready = "False DependenciesNotReady: Pod exists with phase: Pending", .suspended = NOT_SUSPENDED,
       .scheduled = "Unknown PodSchedulingUnknown: Pod has not reported a PodScheduled condition yet" },
     { "a Pod that cannot be scheduled is told of", SPEC, .pod_meta = OURS "," LABELS,
-      .pod_status = UNSCHEDULABLE("2026-01-01T23:59:00Z"), .does = "note-trouble" },
+      .pod_status = UNSCHEDULABLE("2026-01-01T23:59:00Z"), .does = "note" },
     { "not when it has only just been said", SPEC, .pod_meta = OURS "," LABELS,
       .pod_status = UNSCHEDULABLE("2026-01-01T23:59:59Z"), .ready = PENDING, .suspended = NOT_SUSPENDED,
       .scheduled = "False Unschedulable: 0/1 nodes" },
@@ -104,7 +112,7 @@ static const struct row rows[] = {
       .pod_status = UNSCHEDULABLE("2026-01-01T23:59:00Z"), .ready = PENDING, .suspended = NOT_SUSPENDED,
       .scheduled = "False Unschedulable: 0/1 nodes" },
     { "a Pod that is well again", SPEC, "\"carrel.dev/last-trouble\":\"x\"", .pod_meta = OURS "," LABELS,
-      .pod_status = READY, .does = "note-trouble" },
+      .pod_status = READY, .does = "note" },
     { "the last word on a Pod that is gone stays", SUSPENDED, "\"carrel.dev/last-trouble\":\"x\"",
       .ready = "False SandboxSuspended: Sandbox is suspended",
       .suspended = "True PodTerminated: Pod has been terminated. Sandbox is suspended" },
@@ -171,7 +179,12 @@ static const struct row rows[] = {
           "False MultiplePods: multiple Pods (2) are controlled by this Sandbox; refusing to choose or create a Pod",
       .suspended = NOT_SUSPENDED, .scheduled = UNKNOWN_POD },
     { "the annotation leads nowhere", SPEC, "\"agents.x-k8s.io/pod-name\":\"other\"", .does = "forget-name" },
-    { "the template has changed: the original ignores it", SPEC,
+    { "the template has changed: the Pod stays, and the Sandbox says so", SPEC,
+      .pod_meta = OURS "," LABELS ",\"annotations\":{\"carrel.dev/template-hash\":\"1\"}", .pod_status = READY,
+      .does = "note" },
+    { "once", SPEC,
+      "\"carrel.dev/waiting\":\"podTemplate.spec has changed, and the Pod is of the former one until it is replaced "
+      "(kubectl delete pod box; carrel.dev/recreate-on-change would do it)\"",
       .pod_meta = OURS "," LABELS ",\"annotations\":{\"carrel.dev/template-hash\":\"1\"}", .pod_status = READY,
       .ready = "True DependenciesReady: Pod is Ready", .suspended = NOT_SUSPENDED, .scheduled = SCHEDULED },
     { "unless it is asked for", SPEC, "\"carrel.dev/recreate-on-change\":\"true\"",
@@ -195,6 +208,8 @@ static const struct row rows[] = {
       .suspended = "Unknown PodStateUnknown: Pod state is unknown. Sandbox suspension cannot be confirmed",
       .scheduled = UNKNOWN_POD },
     { "replicas 0", SPEC ",\"replicas\":0", .pod_meta = OURS "," LABELS, .pod_status = READY, .does = "suspend" },
+    { "replicas 0 again beside Running", SPEC ",\"replicas\":0", "\"carrel.dev/suspended-by-scale\":\"true\"",
+      .does = "suspend" },
     { "replicas 1 again", SUSPENDED ",\"replicas\":1", "\"carrel.dev/suspended-by-scale\":\"true\"", .does = "resume" },
     { "suspended by hand with replicas 1", SUSPENDED ",\"replicas\":1",
       .ready = "False SandboxSuspended: Sandbox is suspended",
@@ -234,7 +249,7 @@ static void name_actions(const struct plan *plan, char *text, size_t size)
                                          "create-pod",     "adopt-pod",     "patch-pod",     "delete-pod",
                                          "create-service", "adopt-service", "patch-service", "delete-service",
                                          "forget-name",    "suspend",       "resume",        "delete-sandbox",
-                                         "note-trouble" };
+                                         "note" };
 
     text[0] = '\0';
     for (size_t i = 0; i < plan->n_actions; i++)
@@ -352,6 +367,69 @@ static void test_a_transition_time_moves_only_when_the_status_flips(void **state
     }
 }
 
+/* A status is written with all conditions of others, however many there are: those left out would be deleted. */
+static void test_a_hundred_thousand_bytes_of_conditions_of_others_stay(void **state)
+{
+    enum { MANY = 100, EACH = 1000 };
+    static const struct policy policy = { .cluster_domain = "x" };
+    static struct plan plan;
+    struct buf text, out;
+
+    (void)state;
+    buf_init(&text, 1 << 20);
+    buf_add_text(&text, "{\"metadata\":{\"name\":\"box\",\"namespace\":\"n\",\"uid\":\"" UID
+                        "\",\"resourceVersion\":\"9\"},\"spec\":{" SPEC "},\"status\":{\"conditions\":[");
+    for (int i = 0; i < MANY; i++)
+        buf_printf(&text, "%s{\"type\":\"Mine%d\",\"status\":\"True\",\"message\":\"%0*d\"}", i ? "," : "", i, EACH,
+                   i);
+    buf_add_text(&text, "]}}");
+    struct sandbox *box = (struct sandbox *)decode(KIND_SANDBOX, buf_string(&text));
+    struct view v = { .box = box, .policy = &policy, .now = NOW };
+    sandbox_plan(&v, &plan);
+    buf_init(&out, 1 << 20);
+    sandbox_write_status(box, &plan.status, &out);
+    assert_int_equal(buf_error(&out), 0);
+    assert_true(jsonscan_is_object(out.data, out.length));
+    struct jsonslice status = jsonscan_find((struct jsonslice){ out.data, out.length }, "status");
+    struct jsonwalk w = jsonscan_walk(jsonscan_find(status, "conditions"));
+    int n = 0;
+    while (jsonscan_next(&w))
+        n += jsonscan_inside(jsonscan_find(w.value, "message")).size == EACH;
+    assert_int_equal(n, MANY);
+    buf_done(&out);
+    buf_done(&text);
+    object_free(&box->o);
+}
+
+/* The annotations that name propagated keys go when there are none any more; an empty one of the original stays. */
+static void test_no_empty_list_of_keys_is_left_behind(void **state)
+{
+    static const struct { const char *has, *patch; } all[] = {
+        { "\"a\":\"b\",\"" NOTE_NOTES "\":\"a\"", "\"annotations\":{\"a\":null,\"" NOTE_NOTES "\":null}" },
+        { "\"" NOTE_LABELS "\":\"gone\"", "\"annotations\":{\"" NOTE_LABELS "\":null}" },
+        { "\"" NOTE_NOTES "\":\"\"", NULL },
+    };
+    static const struct policy policy = { .cluster_domain = "x" };
+
+    (void)state;
+    struct object *box = decode(KIND_SANDBOX, "{\"metadata\":{\"name\":\"box\",\"namespace\":\"n\",\"uid\":\"" UID
+                                "\",\"resourceVersion\":\"9\"},\"spec\":{" SPEC "}}");
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct object *pod = decode_format(
+            KIND_POD, "{\"metadata\":{\"name\":\"box\",\"namespace\":\"n\",\"uid\":\"p\",\"resourceVersion\":\"7\","
+            OURS "," LABELS ",\"annotations\":{%s}}}", all[i].has);
+        struct buf out;
+        buf_init(&out, 65536);
+        bool needs = sandbox_write_pod_patch((struct sandbox *)box, &policy, (struct pod *)pod, false, &out);
+        assert_int_equal(needs, all[i].patch != NULL);
+        if (all[i].patch && !strstr(buf_string(&out), all[i].patch))
+            fail_msg("row %zu: %s", i, buf_string(&out));
+        buf_done(&out);
+        object_free(pod);
+    }
+    object_free(box);
+}
+
 static void test_a_template_that_was_dropped_is_fetched_first(void **state)
 {
     static const struct policy policy = { .cluster_domain = "x" };
@@ -458,6 +536,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_state_has_its_actions_or_its_conditions),
         cmocka_unit_test(test_a_transition_time_moves_only_when_the_status_flips),
+        cmocka_unit_test(test_a_hundred_thousand_bytes_of_conditions_of_others_stay),
+        cmocka_unit_test(test_no_empty_list_of_keys_is_left_behind),
         cmocka_unit_test(test_a_template_that_was_dropped_is_fetched_first),
         cmocka_unit_test(test_times_and_ports),
         cmocka_unit_test(test_a_kernel_s_states),

@@ -1,5 +1,6 @@
 """The program: configuration, the Lease, its pages, its end."""
 import base64
+import collections
 import json
 import os
 import socket
@@ -24,7 +25,7 @@ def get(c, path):
 
 
 def probe(c, path):
-    """Status and text; no status while nobody listens yet."""
+    """Status and text; no status before it listens."""
     try:
         with urllib.request.urlopen("http://127.0.0.1:%d%s" % (c.port, path), timeout=10) as r:
             return r.status, r.read().decode()
@@ -52,7 +53,7 @@ def test_one_of_two_acts_and_the_other_follows(server, start):
     lease = server.get("leases", LEASE, SYSTEM)["spec"]
     assert lease["leaseDurationSeconds"] == 15 and lease["holderIdentity"]
     assert first.stop() == 0
-    wait_for(lambda: ": ours" in second.log(), "the second leads", deadline_s=10)     # it was given back: nobody waits 15 s
+    wait_for(lambda: ": ours" in second.log(), "the second leads", deadline_s=10)     # it was released: the successor does not wait 15 s
     server.apply("sandboxes", sandbox("two"))
     wait_for(lambda: is_ready(server, "two"), "Ready")
     assert server.get("leases", LEASE, SYSTEM)["spec"]["leaseTransitions"] >= 1
@@ -64,7 +65,7 @@ def test_who_loses_the_lease_writes_nothing_more_and_ends(server, start):
     server.patch("leases", LEASE, {"spec": {"holderIdentity": "somebody-else", "renewTime": "2030-01-01T00:00:00.000000Z"}},
                  namespace=SYSTEM)
     assert c.process.wait(20) == 1
-    assert "is lost" in c.log() and "somebody else" in c.log()
+    assert "is lost" in c.log() and "another holder" in c.log()
 
 
 def test_who_is_told_to_wait_for_long_keeps_its_lease(server, start):
@@ -158,6 +159,12 @@ def test_a_broken_kubeconfig_is_told_in_words(tmp_path, text, says):
     assert says in refusal("--kubeconfig", str(path))
 
 
+def test_a_kubeconfig_that_cannot_be_read_is_told_with_the_reason(tmp_path):
+    path = tmp_path / "missing"
+    assert refusal("--kubeconfig", str(path)) == "carrel-controller: cannot read %s: No such file or directory\n" % path
+    assert "Is a directory" in refusal("--kubeconfig", str(tmp_path))
+
+
 def test_several_kubeconfigs_count_as_one(server, tmp_path):
     whole = json.loads(server.kubeconfig())
     for name, keys in {"first": ["contexts"], "second": ["current-context", "clusters"], "third": ["users", "clusters"]}.items():
@@ -217,6 +224,36 @@ def test_rights_that_are_missing_are_told(server, start):
     server.store.refuse["list", "pods"] = apiserver.Refusal(403, "Forbidden", 'pods is forbidden: User "x" cannot list resource "pods"')
     c = start()
     wait_for(lambda: 'cannot list resource "pods"' in c.log() and "ClusterRole lacks a verb" in c.log(), "told")
+
+
+def test_an_api_server_that_starts_again_is_one_line(server, start):
+    """First it is not there, then it refuses everything because it has not read its roles yet."""
+    c = start()
+    wait_for(lambda: server.open_watches == 9, "watches")
+    away, refused = collections.Counter(), collections.Counter()
+
+    def restart(_, method, path, query):
+        if sum(n >= 3 for n in away.values()) < 9:
+            away[path] += 1
+            return "close"
+        refused[path] += 1
+        return "403" if refused[path] <= 2 else None
+    server.fault = restart
+    server.cut()
+    # Each watch waits twice as long after each failure, and by chance up to twice that.
+    wait_for(lambda: "the API server answers again" in c.log(), c.log, deadline_s=90)
+    server.fault = None
+    wait_for(lambda: server.open_watches == 9 and probe(c, "/readyz") == (200, "ok"), c.log, deadline_s=90)
+    lines = [line for line in c.log().splitlines() if "trying on" in line]
+    assert len(lines) == 1 and "the API server does not answer: " in lines[0], lines
+    assert "lacks a verb" not in c.log()
+
+
+def test_kinds_that_are_left_alone_are_named(server, start):
+    c = start("--leader-elect=false", "--extensions=false", "--kernels=false")
+    wait_for(lambda: "acting" in c.log(), "it acts")
+    assert "SandboxTemplates, SandboxWarmPools and SandboxClaims are left alone (--extensions=false)" in c.log()
+    assert "Kernels are left alone (--kernels=false)" in c.log()
 
 
 def test_it_is_ready_only_once_it_can_watch(server, start):

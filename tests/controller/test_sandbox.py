@@ -1,4 +1,4 @@
-"""What becomes of a Sandbox, seen from outside."""
+"""The life of a Sandbox, seen from outside."""
 import time
 
 from conftest import conditions, is_ready, ready_reason, sandbox
@@ -16,6 +16,7 @@ def test_a_sandbox_becomes_a_ready_pod(server, start):
     box, pod, service = (server.get(r, "box") for r in ("sandboxes", "pods", "services"))
     label = pod["metadata"]["labels"].pop(HASH)
     assert pod["metadata"]["labels"] == {"app": "x"}
+    assert len(pod["metadata"]["annotations"].pop("carrel.dev/template-hash")) == 16
     assert pod["metadata"]["annotations"] == {"a": "b", "agents.x-k8s.io/propagated-labels": "app",
                                               "agents.x-k8s.io/propagated-annotations": "a"}
     owner = {"apiVersion": "agents.x-k8s.io/v1beta1", "kind": "Sandbox", "name": "box", "uid": box["metadata"]["uid"],
@@ -91,6 +92,35 @@ def test_replicas_0_is_suspended_and_says_so_for_other_controllers(server, start
     server.patch("sandboxes", "box", {"spec": {"replicas": 1}})
     wait_for(lambda: is_ready(server), "Ready again")
     assert server.get("sandboxes", "box")["spec"]["operatingMode"] == "Running"
+
+
+def events(server, reason):
+    return [e["message"] for e in server.call(lambda: list(server.store.objects.values())) if e["kind"] == "Event" and e["reason"] == reason]
+
+
+def test_running_beside_replicas_0_is_put_back_with_a_word(server, start):
+    start()
+    server.apply("sandboxes", sandbox(replicas=0))
+    wait_for(lambda: server.get("sandboxes", "box")["spec"]["operatingMode"] == "Suspended", "suspended")
+    server.patch("sandboxes", "box", {"spec": {"operatingMode": "Running"}})
+    wait_for(lambda: len(events(server, "SuspendedByReplicas")) == 2, "told twice")
+    assert events(server, "SuspendedByReplicas")[0] == \
+        "operatingMode is set to Suspended because replicas is 0; set replicas to 1, or remove it, to run the Sandbox"
+
+
+def test_a_changed_pod_spec_waits_and_says_so(server, start):
+    start()
+    server.apply("sandboxes", sandbox())
+    wait_for(lambda: is_ready(server), "Ready")
+    server.patch("sandboxes", "box", {"spec": {"podTemplate": {"spec": {"containers": [{"name": "c", "image": "other"}]}}}})
+
+    def note():
+        return server.get("sandboxes", "box")["metadata"].get("annotations", {}).get("carrel.dev/waiting")
+    assert wait_for(note, "the annotation").startswith("podTemplate.spec has changed")
+    wait_for(lambda: events(server, "PodWaiting") == [note()], "the event")
+    server.delete("pods", "box")
+    wait_for(lambda: not note() and is_ready(server), "nothing waits")
+    assert server.get("pods", "box")["spec"]["containers"][0]["image"] == "other"
 
 
 def test_a_pod_that_vanishes_is_made_anew_and_one_that_ends_is_left(server, start):

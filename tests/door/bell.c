@@ -67,9 +67,8 @@ struct listener {
 
 /* A request that was let in. */
 struct ring {
-    struct open_door    *door;
-    struct http_request *r;
-    struct identity      who;
+    struct open_door *door;
+    EMBED_ADMITTED;
 };
 
 static struct ring *let_in(struct open_door *door, struct http_request *r, unsigned scope)
@@ -81,9 +80,9 @@ static struct ring *let_in(struct open_door *door, struct http_request *r, unsig
         http_request_abort(r);
         return NULL;
     }
-    *ring = (struct ring){ .door = door, .r = r };
+    *ring = (struct ring){ .door = door, .front = door->front, .r = r };
     r->owner = ring;
-    if (caller_admit(door->front, r, scope, &ring->who, &why))
+    if (caller_admit(&ring->in, scope, &why))
         return ring;
     error_reply(r, why.status, why.code, why.why, NULL);
     return NULL;

@@ -1,4 +1,4 @@
-"""What a door is made of: routes, settings, tables, an event stream and a listener of its own."""
+"""The parts of a door: routes, settings, tables, an event stream and a listener of its own."""
 import pytest
 
 from support.client import Client, events
@@ -42,7 +42,7 @@ def test_its_setting_has_a_default_and_can_be_set(server, make_server):
 
 
 def refusal_of(server, *options):
-    """What a server that does not start says."""
+    """The message of a server that does not start."""
     answer = server.carrel("serve", "--socket", server.socket + "2", "--state", server.folder / "2", "--run", server.folder / "2", *options)
     assert answer.returncode == 125
     return answer.stderr
@@ -60,7 +60,7 @@ def test_its_table_outlives_the_front(server):
 
 
 def test_its_stream_tells_of_each_ring(server):
-    response = server.admin.open("GET", "/bell/events")         # its head is there, so rings from now on are told
+    response = server.admin.open("GET", "/bell/events")         # its head is there, so later rings are delivered
     assert response.headers.get_content_type() == "text/event-stream"
     stream = events(response)
     for number, text in enumerate(("one", "two"), 1):
@@ -73,7 +73,7 @@ def test_its_stream_tells_of_each_ring(server):
 def test_its_listener_has_this_door_only(make_server, tmp_path):
     place = tmp_path / "bell.sock"
     server = make_server("--set", f"bell.socket={place}")
-    own = Client(str(place))
+    own = Client(str(place), described=False)
     assert own.get("/bell").status == 200
     assert own.get("/v1/boxes").status == 404
     assert own.get("/readyz").status == 404

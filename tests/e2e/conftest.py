@@ -1,3 +1,4 @@
+import os
 import pathlib
 import sys
 
@@ -6,6 +7,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 import runner  # noqa: E402
+from support.boxes import Baseline, end_started  # noqa: E402
 
 
 def pytest_generate_tests(metafunc):
@@ -15,17 +17,20 @@ def pytest_generate_tests(metafunc):
 
 def watched(who, rundirs):
     """Runs a test; then what it left running is ended, and nothing of any box is left."""
-    who.baseline = runner.Baseline()
+    who.baseline = Baseline()
     try:
         yield who
     finally:
-        who.baseline.end_started()
-    who.baseline.assert_nothing_left(rundirs)
+        pids = end_started()
+    who.baseline.assert_nothing_left(*pids)
+    for rundir in rundirs:
+        strange = [name for name in os.listdir(rundir) if name != "ids"] if os.path.isdir(rundir) else []
+        assert not strange, f"files are left in {rundir}: {strange}"
 
 
 @pytest.fixture
 def caller(request):
-    """Somebody who may call carrel."""
+    """A caller of carrel."""
     who = request.param
     yield from watched(who, [] if who.is_root else [who.rundir])
 

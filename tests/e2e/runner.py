@@ -1,9 +1,4 @@
-"""Runs carrel as root or as an ordinary user, and knows when nothing of it is left.
-
-Everything is relative to a baseline taken at the start of a test and belongs to what the test started: processes are descendants of this one
-(a subreaper, so that nothing escapes by double forking), cgroups hold the pid of a carrel of ours in their names.
-"""
-import ctypes
+"""Runs carrel as root or as an ordinary user (support.boxes)."""
 import functools
 import json
 import os
@@ -15,23 +10,19 @@ import shutil
 import subprocess
 import tempfile
 import time
-from dataclasses import dataclass
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-CARREL = os.environ.get("CARREL", str(REPOSITORY / "build/carrel"))
-SLOW = float(os.environ.get("CARREL_TEST_SLOW", "1"))       # how much slower this machine is
-# For what must come. Nothing waits that long unless it fails.
-DEADLINE = 120 * SLOW
-SETTLE = 60 * SLOW
-PR_SET_CHILD_SUBREAPER = 36
+from support import boxes
+from support.boxes import CARREL, become_subreaper
+from support.waiting import DEADLINE_S, SETTLE_S
+
+DEADLINE, SETTLE = DEADLINE_S, SETTLE_S
 
 
 class World:
     """Made once: a copy of carrel that everybody may run, and a place for everybody's files."""
 
     def __init__(self):
-        os.umask(0o022)     # whatever the caller's is
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        become_subreaper()
         self.place = pathlib.Path(tempfile.mkdtemp(prefix="carrel-e2e-"))
         self.place.chmod(0o755)
         self.carrel = str(shutil.copy(CARREL, self.place / "carrel"))
@@ -46,136 +37,8 @@ def world():
     return World()
 
 
-def name_of(pid):
-    try:
-        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return "?"
-
-
-def descendants():
-    """pid -> name of every process below this one."""
-    found, todo = {}, [os.getpid()]
-    while todo:
-        pid = todo.pop()
-        try:
-            lists = [pathlib.Path(task.path, "children").read_text() for task in os.scandir(f"/proc/{pid}/task")]
-        except OSError:
-            continue
-        for child in (int(word) for text in lists for word in text.split()):
-            found[child] = name_of(child)
-            todo.append(child)
-    return found
-
-
-def cgroup_folders():
-    """Where leaves can be: on v1 the root of each hierarchy, on v2 anywhere below what was delegated."""
-    top = "/sys/fs/cgroup"
-    if not os.path.exists(f"{top}/cgroup.controllers"):
-        return [entry.path for entry in os.scandir(top) if entry.is_dir()] if os.path.isdir(top) else []
-    found = []
-    for folder, names, _ in os.walk(top):
-        found.append(folder)
-        names[:] = [name for name in names if not name.startswith("carrel-") and folder.count("/") < 7]
-    return found
-
-
-def cgroups_of(pids):
-    found = []
-    for folder in cgroup_folders():
-        try:
-            names = os.listdir(folder)
-        except OSError:     # a stranger's, gone in the meantime
-            continue
-        for name in names:
-            match = re.match(r"carrel-\d+-(\d+)-", name)
-            if match and int(match[1]) in pids:
-                found.append(os.path.join(folder, name))
-    return found
-
-
-def mounts():
-    return set(pathlib.Path("/proc/self/mountinfo").read_text().splitlines())
-
-
-def wait_until(holds, complaint, seconds=SETTLE):
-    """Waits for something that comes without an event to wait for."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, complaint() if callable(complaint) else complaint
-        time.sleep(0.005)
-
-
-class Baseline:
-    def __init__(self):
-        self.processes = set(descendants())
-        self.mounts = mounts()
-        self.started = []       # every carrel of the test, as Popen
-
-    def left_processes(self):
-        left = {pid: name for pid, name in descendants().items() if pid not in self.processes}
-        ours = {process.pid for process in self.started}
-        for pid in list(left):
-            if pid in ours:
-                continue
-            try:
-                if os.waitpid(pid, os.WNOHANG)[0] == pid:       # an orphan that came to us
-                    del left[pid]
-            except ChildProcessError:
-                pass
-        return left
-
-    def end_started(self):
-        for process in self.started:
-            if process.poll() is None:
-                process.kill()
-                process.wait(DEADLINE)
-            for stream in (process.stdin, process.stdout, process.stderr):
-                if stream:
-                    stream.close()
-
-    def assert_no_processes(self):
-        """A leak fails the test, and is then ended by its pids, which are our descendants."""
-        try:
-            wait_until(lambda: not self.left_processes(), lambda: f"processes are left: {self.left_processes()}")
-        finally:
-            for pid in self.left_processes():
-                try:
-                    os.kill(pid, 9)
-                except ProcessLookupError:
-                    pass
-
-    def assert_nothing_left(self, rundirs):
-        pids = {process.pid for process in self.started}
-        self.assert_no_processes()
-        wait_until(lambda: not cgroups_of(pids), lambda: f"cgroups are left: {cgroups_of(pids)}")
-        wait_until(lambda: mounts() <= self.mounts, lambda: f"mounts are left: {mounts() - self.mounts}")
-        for rundir in rundirs:
-            if os.path.isdir(rundir):
-                strange = [name for name in os.listdir(rundir) if name != "ids"]
-                assert not strange, f"files are left in {rundir}: {strange}"
-
-
-@dataclass
-class Result:
-    pid: int
-    status: int
-    stdout: bytes
-    stderr: bytes
-    seconds: float
-    report: dict | None = None
-
-    @property
-    def text(self):
-        return self.stdout.decode()
-
-    @property
-    def complaint(self):
-        return self.stderr.decode("utf-8", "replace")
-
-
 class Caller:
-    """Somebody who calls carrel: root, an ordinary user with a range of ids, one without, or whoever runs the tests."""
+    """A caller of carrel: root, an ordinary user with a range of ids, one without, or the user who runs the tests."""
 
     def __init__(self, name, user=None):
         self.name = name
@@ -214,22 +77,14 @@ class Caller:
     def start(self, *words, environment=None, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options):
         """Starts `carrel WORDS`; the test's end ends it."""
         identity = {"user": self.uid, "group": self.gid, "extra_groups": []} if self.user else {}
-        process = subprocess.Popen([world().carrel, *map(os.fspath, words)], stdin=stdin, stdout=stdout, stderr=stderr, cwd=self.home,
-                                   env={**self.environment, **(environment or {})}, **identity, **options)
-        self.baseline.started.append(process)
-        return process
+        return boxes.start([world().carrel, *words], stdin=stdin, stdout=stdout, stderr=stderr, cwd=self.home,
+                           env={**self.environment, **(environment or {})}, **identity, **options)
 
     def call(self, *words, data=None, deadline=None, **options):
         """Runs `carrel WORDS` to its end."""
         begin = time.monotonic()
         process = self.start(*words, stdin=subprocess.PIPE if data is not None else subprocess.DEVNULL, **options)
-        try:
-            stdout, stderr = process.communicate(data, deadline or DEADLINE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            stdout, stderr = process.communicate()
-            raise AssertionError(f"carrel hangs: {words}: {stdout[-200:]!r} {stderr[-200:]!r}") from None
-        return Result(process.pid, process.returncode, stdout or b"", stderr or b"", time.monotonic() - begin)
+        return boxes.finish(process, begin, data, deadline or DEADLINE)
 
     def run(self, *words, **options):
         """Runs `carrel run WORDS`, where the last word, if it is a list, is the command."""
@@ -253,7 +108,7 @@ class Caller:
 
     @functools.cached_property
     def limits(self):
-        """The limits that can be had: a limit that this host cannot hold is told with the reason."""
+        """The available limits: the report gives the reason for each limit that this host cannot enforce."""
         missing = self.report(["true"]).report["not_enforced"]
         return {name for name in ("memory", "pids", "cpus") if missing.get(name, "not asked for") == "not asked for"}
 

@@ -47,7 +47,7 @@ def test_plan_refuses_what_run_refuses(caller):
     assert_refused(caller.call("plan"), "no command")
 
 
-@pytest.mark.parametrize("words", [["--json"], ["--report", "/tmp/report.json"], ["--trace"], ["--server"]])
+@pytest.mark.parametrize("words", [["--json"], ["--report", "/tmp/report.json"], ["--trace"]])
 def test_plan_refuses_what_only_a_run_can_do(root, words):
     assert_refused(root.call("plan", *words, "--", "true"), "carrel plan runs nothing", words[0])
 

@@ -58,7 +58,7 @@ def specification():
         try:
             folder.rmdir()
         except OSError:
-            pass    # somebody else has put something there
+            pass    # another process has put something there
 
 
 def test_nodes_mounts_and_variables_of_a_device_are_there(caller):

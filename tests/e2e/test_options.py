@@ -9,7 +9,7 @@ import pytest
 
 from runner import DEADLINE, assert_refused, world
 
-DEFAULT_ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/carrel/bin", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "HOME": "/home/box"}
+DEFAULT_ENVIRONMENT = {"PATH": "/run/carrel/first:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/carrel/bin:/home/box/.local/bin", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "HOME": "/home/box"}
 
 
 def environment_in_box(caller, *options, **more):
@@ -176,8 +176,35 @@ def test_an_own_root_is_all_that_there_is(caller, tiny_root):
     lines = result.text.splitlines()
     assert lines[:2] == ["a tiny root", "at the top"]
     assert lines[-4:] == ["no", "x", "device", "1000"]
-    assert set(lines[2:-4]) == {"bin", "dev", "etc", "home", "note", "proc", "run", "tmp", "var"}
+    assert set(lines[2:-4]) - {"sys"} == {"bin", "dev", "etc", "home", "note", "proc", "run", "tmp", "var"}     # sys: where it has a cgroup
     assert (tiny_root / "etc/motd").read_text() == "a tiny root\n"
+
+@pytest.mark.parametrize("options", [(), ("--writable-root",)], ids=["read-only", "writable"])
+def test_the_user_has_a_name_and_a_home_in_an_own_root(caller, tiny_root, options):
+    """Programs that ask for their user's home fail otherwise; the root's own accounts stay, and its files are not changed."""
+    if options and caller.run(*options, "--root", tiny_root, ["echo"]).status == 125:
+        pytest.skip("a writable root needs a range of ids")
+    passwd = tiny_root / "etc/passwd"
+    passwd.write_text("root:x:0:0::/root:/bin/sh\nbox:x:77:77::/srv:/bin/sh")        # without a newline at its end
+    (tiny_root / "etc/group").write_text("root:x:0:\nstaff:x:1000:\n")
+    try:
+        result = caller.sh("cat /etc/passwd /etc/group; id -un; id -gn; echo ~boxuser", *options, "--root", tiny_root)
+        assert result.status == 0, result
+        assert result.text == ("root:x:0:0::/root:/bin/sh\nbox:x:77:77::/srv:/bin/sh\nboxuser:x:1000:1000:box:/home/box:/bin/sh\n"
+                               "root:x:0:\nstaff:x:1000:\nboxuser\nstaff\n/home/box\n")
+        assert caller.run(*options, "--user", "77:1000", "--root", tiny_root, ["id", "-un"]).text == "box\n"       # it has a name already
+        assert passwd.read_text().endswith("/bin/sh")
+        if options and caller.is_root:      # another's files cannot be replaced
+            changed = caller.sh("echo mine >/etc/passwd && cat /etc/passwd && rm /etc/passwd && ls /etc", *options, "--profile", "system", "--root", tiny_root)
+            assert changed.text.startswith("mine\n") and "passwd" not in changed.text, changed
+        # What is no plain file is left alone, and no link leads to the host's.
+        for make in (lambda: os.mkfifo(passwd), lambda: passwd.symlink_to("/etc/passwd")):
+            passwd.unlink()
+            make()
+            assert caller.run(*options, "--root", tiny_root, ["echo", "fine"]).text == "fine\n"
+    finally:
+        passwd.unlink()
+        (tiny_root / "etc/group").unlink()
 
 
 def test_root_host_is_the_default(caller):
@@ -198,7 +225,7 @@ def test_a_writable_root_is_private_to_the_box(caller):
     script = "echo mine >/usr/bin/carrel-was-here && cat /usr/bin/carrel-was-here && rm /usr/bin/env && mkdir /new && ! test -e /usr/bin/env && echo done"
     result = caller.sh(script, "--writable-root", "--user", "0")
     if not caller.is_root and result.status == 125:
-        assert_refused(result, "--writable-root")       # the host's files belong to nobody there
+        assert_refused(result, "--writable-root")       # the host's files have no owner there
         return
     assert result.text == "mine\ndone\n", result
     assert not os.path.exists("/usr/bin/carrel-was-here") and os.path.exists("/usr/bin/env") and not os.path.exists("/new")
@@ -262,7 +289,7 @@ def test_json_stays_legal_whatever_the_box_prints(caller):
 def test_json_of_a_refusal_says_why(caller):
     result = caller.run("--json", ["/not/there"])
     report = json.loads(result.stdout)
-    assert result.status == 127 and report["outcome"] is None
+    assert result.status == 127 and report["outcome"] == "not_started"
     assert report["error"]["step"] == "exec" and "/not/there" in report["error"]["message"] and report["error"]["errno"] == 2
 
 
@@ -281,7 +308,7 @@ def test_report_says_by_what_means_things_are_enforced(caller):
         assert enforced[name].startswith("cgroup v"), enforced
     for name in {"memory", "pids", "cpus"} - caller.limits:
         assert name not in enforced and len(report["not_enforced"][name]) > 10
-    assert enforced["processes"] == "pid namespace" and enforced["network"].startswith("network namespace")
+    assert enforced["processes"] == "pid namespace" and enforced["network"] == "none: network namespace with loopback only"
     assert enforced["syscalls"] == "seccomp standard" and enforced["disk"] == "tmpfs size" and enforced["nesting"]
     assert enforced["files"].startswith("landlock") or report["not_enforced"]["landlock"]
     assert caller.ids == {"root": 65536, "user": 1024, "one": 1}.get(caller.name, caller.ids)
@@ -374,3 +401,18 @@ def test_open_files_are_few_without_nofile(caller):
 def test_nofile_that_cannot_be_held_is_refused(caller):
     assert_refused(caller.run("--nofile", "1048576", ["true"]), "nofile may be", "512" if caller.ids == 1 else "")
     assert_refused(caller.run("--nofile", "15", ["true"]), "--nofile", "from 16")
+
+
+def test_a_request_of_processors_is_a_weight_or_refused(caller):
+    result = caller.report("--request-cpus", "1.5", "--cpus", "2", ["sh", "-c", "cat /sys/fs/cgroup/cpu/cpu.shares /sys/fs/cgroup/cpu.weight 2>/dev/null"])
+    if result.status == 125:
+        assert not caller.is_root and "cannot" in result.report["error"]["message"], result.report
+    else:
+        assert result.text in ("15360\n", "1500\n") or os.cpu_count() > 10, result
+        assert result.report["enforced"]["cpu_share"] == result.report["enforced"]["cpus"]
+
+
+def test_what_cannot_be_guaranteed_is_refused_with_the_reason(caller):
+    assert_refused(caller.run("--request-cpus", "2", "--cpus", "1", ["true"]), "--request-cpus is more than --cpus")
+    assert_refused(caller.run("--request-memory", "64M", ["true"]), "--request-memory: only a server can give it")
+    assert_refused(caller.run("--request-cpus", "none", ["true"]), "--request-cpus none is not understood")

@@ -1,4 +1,4 @@
-"""What cannot be done is refused in one line, with status 125, before anything was made."""
+"""Impossible requests are refused in one line, with status 125, before anything was made."""
 import json
 import os
 
@@ -145,7 +145,7 @@ def test_a_report_that_cannot_be_written(caller):
 def test_a_refusal_as_json(caller):
     result = caller.run("--json", "--root", "/not/there", TRUE)
     report = json.loads(result.stdout)
-    assert result.status == 125 and report["outcome"] is None and "/not/there" in report["error"]["message"]
+    assert result.status == 125 and report["outcome"] == "not_started" and "/not/there" in report["error"]["message"]
 
 
 def test_hostile_names_stay_on_one_line(caller):
@@ -155,7 +155,7 @@ def test_hostile_names_stay_on_one_line(caller):
 
 
 def test_a_refusal_closes_nothing_of_the_callers(caller):
-    """The place of standard input is not touched by what was never opened."""
+    """A descriptor that was never opened does not touch the place of standard input."""
     process = caller.start("run", "--mount", "/not/there:/x", "--", "true")
     assert process.wait(DEADLINE) == 125
 

@@ -8,7 +8,9 @@ import time
 
 import pytest
 
-from runner import DEADLINE, SLOW, cgroups_of, wait_until
+from runner import DEADLINE
+from support.boxes import cgroups_of
+from support.waiting import SLOW, wait_for
 
 TRAP = "trap 'echo got; exit 42' {0}; echo ready; while :; do sleep 0.05; done"
 
@@ -49,7 +51,7 @@ def test_the_second_signal_kills(caller):
         ready(process)
         begin = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        wait_until(lambda: not is_pending(process, signal.SIGTERM), "carrel does not take its signal")     # signals of one number do not queue
+        wait_for(lambda: not is_pending(process, signal.SIGTERM), "carrel does not take its signal")     # signals of one number do not queue
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE) == 128 + 15
         took.append(time.monotonic() - begin)
@@ -94,8 +96,8 @@ def test_after_kill_of_a_running_box_nothing_is_left(caller):
     ready(process)
     process.kill()
     process.wait()
-    wait_until(lambda: not caller.baseline.left_processes(), lambda: f"{caller.baseline.left_processes()}")
-    wait_until(lambda: not cgroups_of({process.pid}), "its cgroups are left")
+    wait_for(lambda: not caller.baseline.left_processes(), lambda: f"{caller.baseline.left_processes()}")
+    wait_for(lambda: not cgroups_of(process.pid), "its cgroups are left")
 
 
 def test_after_kill_while_output_flows_nothing_is_left(caller):

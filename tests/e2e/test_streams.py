@@ -5,6 +5,7 @@ import subprocess
 import threading
 import time
 
+from support.boxes import started
 from runner import DEADLINE, world
 
 BIG = 50 << 20
@@ -116,7 +117,7 @@ def shell(caller, words):
     identity = {"user": caller.uid, "group": caller.gid, "extra_groups": []} if caller.user else {}
     process = subprocess.Popen(["sh", "-c", f"exec {world().carrel} {words}"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, cwd=caller.home, env=caller.environment, **identity)
-    caller.baseline.started.append(process)
+    started.append(process)
     return process
 
 
@@ -146,7 +147,7 @@ def test_a_full_pipe_and_a_deadline(caller):
 
 
 def test_a_reader_that_never_reads_can_be_left(caller):
-    """The command has ended, its last output cannot be delivered, and somebody wants carrel to end."""
+    """The command has ended, its last output cannot be delivered, and carrel gets a signal to end."""
     process = caller.start("run", "--", "head", "-c", "120000", "/dev/zero")
     begin = time.monotonic()
     while time.monotonic() - begin < 0.3:

@@ -165,6 +165,6 @@ def test_kill_of_carrel_with_a_terminal_leaves_nothing(caller, terminal):
 def test_input_that_is_at_its_end_ends_every_reader_of_the_terminal(caller):
     """Each cat takes an end of file of its own; a shell may lose one while it sets up its terminal."""
     for words in (["sh", "-c", "cat; cat; cat; echo done"], ["bash"]):
-        process = caller.start("run", "--local", "-t", "--", *words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        process = caller.start("run", "-t", "--", *words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         out, _ = process.communicate(timeout=DEADLINE)
         assert process.returncode == 0 and (b"done" in out or words == ["bash"]), out

@@ -4,6 +4,7 @@ import subprocess
 
 import pytest
 
+from support.boxes import started
 from runner import DEADLINE, world
 
 NEEDED = ("sys_admin", "setuid", "setgid", "setpcap", "kill", "chown", "dac_override", "mknod", "sys_ptrace")
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="gives up capabilities 
 def without(capability, who, *words):
     command = ["setpriv", f"--bounding-set=-{capability}", f"--inh-caps=-{capability}", world().carrel, *words]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=who.environment)
-    who.baseline.started.append(process)
+    started.append(process)
     out, err = process.communicate(timeout=DEADLINE)
     return process.returncode, out, err
 

@@ -13,7 +13,7 @@ from support.waiting import wait_for
 
 HERE = pathlib.Path(__file__).parent
 BOX, GONE, FRONT, POLICY, SHOW, REFUSED, FLOW, USAGE = range(1, 9)
-WAYS = {"hold": (0, 0x7F), "tproxy": (1, 0x0F), "listen": (2, 0x07)}
+WAYS = {"hold": (0, 0x7F), "tproxy": (1, 0x0F)}
 NONE, LISTED, PUBLIC = range(3)
 
 
@@ -82,7 +82,7 @@ class Egress:
             for f in self.frames
             if f[0] == FLOW
         ]
-        return flows, struct.unpack_from("=QQQQI", next(f[3] for f in self.frames if f[0] == USAGE))
+        return flows, struct.unpack_from("=QQQQI", next(f[3] for f in self.frames if f[0] == USAGE and f[1] == serial))
 
     def refused(self):
         """why, port, count, what, other of each event so far."""
@@ -99,26 +99,54 @@ class Egress:
         return self.words.read_text()
 
 
+class SharedEgress(Egress):
+    """As a server starts it: for many boxes, with a link of the keeper's and one of the front's."""
+
+    def __init__(self, world, program, folder, before=()):
+        self.words, self.frames = folder / "egress.err", []
+        place = folder / "egress.sock"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener, open(self.words, "wb") as words:
+            listener.bind(str(place))
+            listener.listen(8)
+            options = ["--listen-fd", listener.fileno(), "--peer-uid", 0, "--uid", 64997, "--gid", 64997]
+            self.process = world.host.start(*before, program, *map(str, options), pass_fds=[listener.fileno()], stderr=words,
+                                            env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})  # fmt: skip
+            self.keeper = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self.keeper.connect(str(place))
+        self.link, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        socket.send_fds(self.keeper, [struct.pack("=IIQ", FRONT, 0, 0)], [its.fileno()])
+        its.close()
+
+    def send(self, kind, box, body=b"", serial=0, fds=()):
+        link = self.keeper if kind in (BOX, GONE) else self.link
+        data = struct.pack("=IIQ", kind, serial, box) + body
+        link.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else [])
+
+    def close(self):
+        self.process.terminate()
+        assert self.process.wait(20) == 0, self.words.read_text()
+        self.link.close()
+        self.keeper.close()
+        return self.words.read_text()
+
+
 class BoxNetwork:
     """A namespace with what the engine would put into it, and its sockets."""
 
     def __init__(self, namespace, way):
         self.namespace, self.way = namespace, way
-        prefix = "local 198.18.0.0/15" if way == "listen" else "local 0.0.0.0/0"
-        table = "main" if way == "listen" else "100"
-        namespace.ip(f"""link set lo up
+        namespace.ip("""link set lo up
             addr add 10.0.2.100/32 dev lo
             -6 addr add fd00:2::100/128 dev lo nodad
-            route add {prefix} dev lo src 10.0.2.100 table {table}""")
-        if way != "listen":
-            namespace.ip("""-6 route add local ::/0 dev lo src fd00:2::100 table 100
-                rule add priority 100 ipproto tcp table 100
-                -6 rule add priority 100 ipproto tcp table 100
-                rule add priority 99 fwmark 1 table 100
-                -6 rule add priority 99 fwmark 1 table 100
-                route add prohibit default
-                -6 route add prohibit default""")
-            self.netfilter()
+            route add local 0.0.0.0/0 dev lo src 10.0.2.100 table 100
+            -6 route add local ::/0 dev lo src fd00:2::100 table 100
+            rule add priority 100 ipproto tcp table 100
+            -6 rule add priority 100 ipproto tcp table 100
+            rule add priority 99 fwmark 1 table 100
+            -6 rule add priority 99 fwmark 1 table 100
+            route add prohibit default
+            -6 route add prohibit default""")
+        self.netfilter()
         resolv = HERE / "box-resolv.conf"
         namespace.run("mount", "--bind", resolv, os.path.realpath("/etc/resolv.conf"))
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)

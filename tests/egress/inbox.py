@@ -60,10 +60,7 @@ def raw(family):
 udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 udp.bind(("127.0.0.53", 53))
 sockets = [udp, listener(socket.AF_INET, "127.0.0.53", 53)]
-if way == "listen":
-    sockets.append(listener(socket.AF_INET, "0.0.0.0", 80))
-else:
-    sockets += [listener(socket.AF_INET, "127.0.0.1", 61000, True), listener(socket.AF_INET6, "::1", 61000, True)]
+sockets += [listener(socket.AF_INET, "127.0.0.1", 61000, True), listener(socket.AF_INET6, "::1", 61000, True)]
 if way == "hold":
     sockets += [log_socket(), raw(socket.AF_INET), raw(socket.AF_INET6)]
 link = socket.socket(fileno=0)

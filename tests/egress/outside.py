@@ -136,12 +136,20 @@ class World:
             "six.test,2001:db8:77::10",
             "mapped.test,::ffff:169.254.169.254",
             "loop.test,127.0.0.1",
+            "ownmapped.test,::ffff:203.0.113.1",
+            "owncompatible.test,::203.0.113.1",
+            "ownnat64.test,64:ff9b::203.0.113.1",
+            "nas.home.arpa,203.0.113.10",
             "late.test,203.0.113.99",
             "late.test,203.0.113.10",
             "priv.wild.test,10.77.0.5",
             "good.wild.test,203.0.113.11",
+            "web.wild.test,203.0.113.12",
             "other.test,203.0.113.10",
             "good.example.test,203.0.113.10",
+            *(f"{name}.keys.test,203.0.113.20" for name in ("api", "other", "untrusted", "misnamed")),
+            "plain.keys.test,203.0.113.21",
+            "silent.keys.test,203.0.113.22",
         ]
         hosts = self.folder / "hosts"
         hosts.write_text("".join("%s %s\n" % tuple(reversed(one.split(",", 1))) for one in records))

@@ -28,9 +28,12 @@ async def http(reader, writer):
 
 
 async def echo(reader, writer):
-    while data := await reader.read(65536):
-        writer.write(data)
-        await writer.drain()
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    except ConnectionError:
+        pass
     writer.close()
 
 

@@ -49,7 +49,11 @@ static void test_what_is_no_rule_is_refused_with_its_position(void **state)
         { "a..b", "character 3" },
         { ".a", "character 1" },
         { "a b", "character 2" },
-        { "http://a", "character 6" },
+        { "https://a.b/c", "character 6: a rule has no scheme" },
+        { "localhost:80", "in a box that is the box itself; a server of the host is host.carrel.internal" },
+        { "*.localhost:80", "must be named exactly" },
+        { "*.carrel.internal", "must be named exactly" },
+        { "*.a.carrel.internal", "must be named exactly" },
         { "a:", "character 3" },
         { "a:x", "character 3" },
         { "a:0", "character 3" },
@@ -57,12 +61,14 @@ static void test_what_is_no_rule_is_refused_with_its_position(void **state)
         { "a:9-8", "character 3" },
         { "a:80x", "character 5" },
         { "10.1.2.3/16", "bits beyond its network" },
+        { "198.18.0.0/15:80", "character 1: addresses of 198.18.0.0/15 stand for names" },
+        { "198.19.255.1", "stand for names" },
         { "10.0.0.0/33", "character 10" },
         { "10.0.0.0/", "character 10" },
         { "[10.0.0.1]:80", "character 2" },
         { "[::1", "character 2" },
         { "[::1]x", "character 6" },
-        { "a\x80", "character 2" },
+        { "a\x80", "character 2: letters beyond ASCII are written as DNS has them" },
         { "10.1.2.300", "character 8: a name does not end in a number" },
         { "10.1.0.1.", "character 8" },
         { "10.1:80", "character 4" },
@@ -79,6 +85,40 @@ static void test_what_is_no_rule_is_refused_with_its_position(void **state)
         assert_int_equal(e.step, STEP_USAGE);
         if (!strstr(e.what, cases[i].says))
             fail_msg("%s: %s", cases[i].text, e.what);
+    }
+}
+
+static void test_bounds_are_read_alone_and_together(void **state)
+{
+    static const struct {
+        const char *text;
+        uint32_t    connections;
+        uint64_t    bytes;
+    } good[] = {
+        { "connections=10", 10, 0 },
+        { "bandwidth=4M", 0, 4 << 20 },
+        { "connections=65536,bandwidth=1k", 65536, 1024 },
+        { "bandwidth=1k,connections=1", 1, 1024 },
+    };
+    static const char *const bad[] = { "", ",", "connections", "connections=", "connections=0", "connections=65537",
+                                       "bandwidth=1", "bandwidth=x", "connections=1,", "speed=3",
+                                       "connections=1;bandwidth=1k" };
+    struct err e;
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(good); i++) {
+        struct net_bounds bounds = { 0 };
+        assert_int_equal(net_bounds_parse("--net-limit", good[i].text, &bounds, &e), 0);
+        assert_int_equal(bounds.connections, good[i].connections);
+        assert_int_equal(bounds.bytes_per_second, good[i].bytes);
+    }
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        struct net_bounds bounds = { .connections = 7 };
+        if (net_bounds_parse("--net-limit", bad[i], &bounds, &e) == 0)
+            fail_msg("%s was read", bad[i]);
+        assert_int_equal(e.step, STEP_USAGE);
+        assert_non_null(strstr(e.what, "--net-limit"));
+        assert_int_equal(bounds.connections, 7);
     }
 }
 
@@ -128,9 +168,13 @@ static void test_names_are_judged_by_rules(void **state)
         { NET_PUBLIC, "!a.b", "a.b", 80, false, NET_REFUSED },
         { NET_LISTED, "10.0.0.0/8", "a.b", 80, false, NET_REFUSED },
         { NET_LISTED, "a.localhost:80", "a.localhost", 80, true, NET_BY_LOOPBACK },
-        { NET_LISTED, "*.localhost", "a.localhost", 80, true, NET_REFUSED },
+        { NET_LISTED, "host.carrel.internal:80", "host.carrel.internal", 80, true, NET_BY_LOOPBACK },
+        { NET_LISTED, "host.carrel.internal:80", "other.carrel.internal", 80, false, NET_REFUSED },
+        { NET_LISTED, "host.carrel.internal !*.carrel.internal", "host.carrel.internal", 80, false, NET_REFUSED },
+        { NET_LISTED, "*.internal", "host.carrel.internal", 80, false, NET_REFUSED },
+        { NET_LISTED, "*.internal", "carrel.internal", 80, true, NET_BY_WILDCARD },
         { NET_PUBLIC, "", "a.localhost", 80, false, NET_REFUSED },
-        { NET_LISTED, "localhost", "localhost", 80, true, NET_BY_NAME },
+        { NET_PUBLIC, "", "a.carrel.internal", 80, false, NET_REFUSED },
     };
 
     (void)state;
@@ -173,6 +217,8 @@ static void test_addresses_have_a_class_in_every_notation(void **state)
         { "::", NET_IS_SPECIAL },               { "::1", NET_IS_SPECIAL },
         { "fe80::1", NET_IS_SPECIAL },          { "ff02::1", NET_IS_SPECIAL },
         { "fd00:ec2::254", NET_IS_SPECIAL },    { "fd20:ce::254", NET_IS_SPECIAL },
+        { "fd00:c1::a9fe:a9fe", NET_IS_SPECIAL }, { "fd00:42::42", NET_IS_SPECIAL },
+        { "::ffff:0:169.254.169.254", NET_IS_SPECIAL },
         { "2001::1", NET_IS_SPECIAL },          { "::ffff:169.254.169.254", NET_IS_SPECIAL },
         { "::169.254.169.254", NET_IS_SPECIAL }, { "64:ff9b::a9fe:a9fe", NET_IS_SPECIAL },
         { "2002:a9fe:a9fe::", NET_IS_SPECIAL }, { "2002:7f00:1::", NET_IS_SPECIAL },
@@ -274,6 +320,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_rule_is_read_and_shown_in_its_shortest_form),
         cmocka_unit_test(test_what_is_no_rule_is_refused_with_its_position),
+        cmocka_unit_test(test_bounds_are_read_alone_and_together),
         cmocka_unit_test(test_names_are_judged_by_rules),
         cmocka_unit_test(test_addresses_have_a_class_in_every_notation),
         cmocka_unit_test(test_addresses_are_judged_by_policy_reach_and_class),

@@ -1,4 +1,4 @@
-"""What boxes reach by `carrel run --allow`, with real clients against real servers."""
+"""Destinations of boxes with `carrel run --allow`, with real clients against real servers."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from outside import CARREL
+from outside import CARREL, HERE
 
 from support.users import ORDINARY, user_command
 from support.waiting import wait_for
@@ -53,6 +53,13 @@ def test_a_denied_name_does_not_exist_and_the_reason_is_told(world):
     assert done.refused == {("other.test", 0)}
 
 
+def test_the_service_of_an_allowed_name_is_not_there_and_no_refusal(world):
+    done = world.box(["--allow", "good.test"], "dig", "+tries=1", "+timeout=5", "SRV", "_http._tcp.good.test")
+    assert "status: NXDOMAIN" in done.out and not done.refused
+    done = world.box(["--allow", "good.test"], "dig", "+tries=1", "+timeout=5", "SRV", "_http._tcp.other.test")
+    assert "status: NXDOMAIN" in done.out and "_http._tcp.other.test" in str(done.refused)
+
+
 @pytest.mark.parametrize("kind", ["AAAA", "HTTPS", "SVCB", "TXT", "ANY", "MX", "SOA"])
 def test_other_records_of_an_allowed_name_are_empty(world, kind):
     for way in ("+notcp", "+tcp"):
@@ -73,6 +80,30 @@ def test_a_name_that_does_not_exist_and_one_whose_servers_fail_look_so(world):
     assert "status: NXDOMAIN" in world.box(options, "dig", "+tries=1", "nowhere.test").out
     assert "status: SERVFAIL" in world.box(options, "dig", "+tries=1", "+timeout=15", "silent.evil.test").out
     assert "status: SERVFAIL" in world.box(options, "dig", "+tries=1", "+timeout=15", "broken.evil.test").out
+
+
+@pytest.mark.parametrize("settings", ["", "nameserver 203.0.113.11\n", "\0\xff nameserver nonsense\n" * 2000], ids=["empty", "no server", "garbage"])
+def test_without_a_resolver_on_the_host_the_reason_is_told(world, settings):
+    before = world.settings.read_text()
+    world.settings.write_text(settings)
+    try:
+        done = world.box(["--allow", "good.test", "--allow", "203.0.113.10"], *CURL, "http://good.test/")
+        assert done.code == 6 and "good.test (the host's resolver did not answer; see its /etc/resolv.conf)" in done.err, done.err
+        assert world.box(["--allow", "203.0.113.10"], *CURL, "http://203.0.113.10/").code == 0
+    finally:
+        world.settings.write_text(before)
+
+
+@pytest.mark.parametrize("option", ["--allow", "--deny"])
+@pytest.mark.parametrize(
+    "rule, part",
+    [("a" * 300, "at most 253"), ("a\x01b.test", "character 2"), ("\u00fcber.test", "character 1"), ("x.test:70000", "ports are numbers"),
+     ("198.18.0.1", "stand for names"), ("", "needs a value")],
+)  # fmt: skip
+def test_rules_that_cannot_be_read_start_nothing(world, tmp_path, option, rule, part):
+    done = world.box([option, rule, "--mount", f"{tmp_path}:/out:rw"], "touch", "/out/ran")
+    assert done.code == 125 and part in done.err and not done.out, done.err
+    assert not (tmp_path / "ran").exists()
 
 
 def test_malformed_questions_are_answered(world):
@@ -153,7 +184,10 @@ def test_metadata_and_the_host_are_out_of_reach_in_every_notation(world, options
     assert reached == []
 
 
-@pytest.mark.parametrize("name", ["meta.test", "alias.test", "mapped.test", "loop.test", "own.test"])
+@pytest.mark.parametrize(
+    "name",
+    ["meta.test", "alias.test", "mapped.test", "loop.test", "own.test", "ownmapped.test", "owncompatible.test", "ownnat64.test"],
+)
 def test_a_name_that_leads_to_the_host_or_to_metadata_is_refused(world, name):
     for options in (["--allow", name], ["--net", "public"], ["--allow", "*.test"]):
         done = world.box(options, *CURL, f"http://{name}:8080/")
@@ -292,12 +326,86 @@ while chunk := s.recv(1 << 16): back.update(chunk)
 print(back.digest() == hashlib.sha256(data).digest())
 s = socket.create_connection(("good.test", 5002), timeout=60); s.sendall(data); s.shutdown(socket.SHUT_WR)
 print(s.recv(100) == b"%d\\n" % len(data))
-s = socket.create_connection(("good.test", 5003), timeout=10)
-try: print(s.recv(1))
-except ConnectionResetError: print("reset")
+try: print(socket.create_connection(("good.test", 5003), timeout=10).recv(1))
+except ConnectionResetError: print("reset")     # connect() sees it, too, if the reset comes before the program has woken up
 """
     done = world.python(["--allow", "good.test"], code)
     assert done.out.split() == ["True", "True", "reset"], done.err
+
+
+def test_udp_that_is_refused_is_told_and_looks_so_at_once(world):
+    code = """
+import errno, socket, time
+begun = time.monotonic()
+for to in (("203.0.113.53", 53), ("good.test", 443), ("198.51.100.7", 5000)):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try: s.sendto(b"x", to); print("sent")
+    except OSError as error: print(errno.errorcode[error.errno])
+s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+try: s.sendto(b"x", ("2001:db8:77::10", 53)); print("sent")
+except OSError as error: print(errno.errorcode[error.errno])
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+try: s.sendto(b"x", ("224.0.0.251", 5353)); print("sent")
+except OSError as error: print(errno.errorcode[error.errno])
+print(time.monotonic() - begun < 5)
+"""
+    done = world.python(["--allow", "good.test"], code)
+    assert done.out.split() == ["EPERM"] * 5 + ["True"], done
+    assert done.refused == {("203.0.113.53", 53), ("good.test", 443), ("198.51.100.7", 5000), ("2001:db8:77::10", 53)}
+    assert "203.0.113.53:53 (UDP; only TCP and names are carried)" in done.err and "allow it with" not in done.err
+    assert {one["rule"] for one in done.report["net"]["refused"]} == {None}
+
+
+def test_a_run_can_bound_its_connections_and_bytes(world):
+    code = """
+import socket, time
+kept = []
+for _ in range(4):
+    try: kept.append(socket.create_connection(("good.test", 5001), timeout=20))
+    except OSError: print("refused")
+begun = time.monotonic(); kept[0].sendall(b"2000000\\n"); n = 0
+while n < 2000000: n += len(kept[0].recv(65536))
+print(time.monotonic() - begun > 1)
+"""
+    done = world.python(["--allow", "good.test", "--net-limit", "connections=3,bandwidth=1M"], code)
+    assert done.out.split() == ["refused", "True"], done
+    assert "too many connections at once" in done.err
+    done = world.box(["--allow", "good.test", "--net-limit", "speed=1"], "true")
+    assert done.code == 125 and "use connections=100, bandwidth=4M" in done.err
+    done = world.box(["--net-limit", "connections=1"], "true")
+    assert done.code == 125 and "--net-limit goes with --allow" in done.err
+
+
+def test_udp_within_the_box_works(world):
+    code = """
+import socket
+for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+    a = socket.socket(family, socket.SOCK_DGRAM); a.bind((address, 0)); a.settimeout(10)
+    b = socket.socket(family, socket.SOCK_DGRAM); b.connect(a.getsockname()); b.send(b"x"); print(a.recv(9))
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(("203.0.113.10", 80))     # how programs look for their address
+own = s.getsockname()[0]
+a = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); a.bind((own, 0)); a.settimeout(10); b = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+b.sendto(b"y", a.getsockname()); print(a.recv(9))
+"""
+    done = world.python(["--allow", "good.test"], code)
+    assert done.out.split() == ["b'x'", "b'x'", "b'y'"] and not done.refused, done
+
+
+def test_a_server_of_the_host_is_reached_by_curl_too(world):
+    host = ["python3", "-m", "http.server", "8099", "--bind", "127.0.0.1"]
+    listener = world.host.start(*host, stdout=-3, stderr=-3, cwd="/usr/share")
+    try:
+        wait_for(lambda: world.host.run("nc", "-z", "127.0.0.1", "8099", check=False).returncode == 0)
+        fetch = [*CURL, "-o", "/dev/null", "-w", "%{http_code}"]
+        assert world.box(["--allow", "host.carrel.internal:8099"], *fetch, "http://host.carrel.internal:8099/").out == "200"
+        assert world.box(["--allow", "ollama.carrel.internal:8099"], *fetch, "http://ollama.carrel.internal:8099/").out == "200"
+        other = world.box(["--allow", "host.carrel.internal:8099"], *fetch, "http://other.carrel.internal:8099/")
+        assert other.code == 6 and other.refused == {("other.carrel.internal", 0)}
+        for options in (["--net", "public"], ["--allow", "*.internal"], ["--allow", "127.0.0.0/8"]):
+            assert world.box(options, *fetch, "http://host.carrel.internal:8099/").code != 0
+    finally:
+        listener.kill()
+        listener.wait()
 
 
 def test_udp_and_icmp_do_not_leave(world):
@@ -327,6 +435,12 @@ asyncio.run(main())
     assert done.out == "800\n", done.err
     git = world.box(["--allow", "good.test"], "git", "ls-remote", "http://good.test:81/x.git")
     assert "Failed to connect" in git.err
+
+
+def test_names_below_home_arpa_are_names(world):
+    assert world.box(["--allow", "nas.home.arpa"], *CURL, "http://nas.home.arpa/").code == 0
+    reverse = world.box(["--net", "public"], "dig", "+tries=1", "-x", "203.0.113.10")
+    assert "status: NXDOMAIN" in reverse.out and not reverse.refused
 
 
 def test_a_search_list_of_the_host_changes_no_name(world):
@@ -365,6 +479,17 @@ while time.monotonic() < deadline:
         world.settings.write_text(before)
     assert child.stdout.readline() == "found\n"
     assert child.wait(30) == 0
+
+
+def test_without_nf_tables_a_box_with_rules_is_refused_and_others_run(world):
+    def run(*options):
+        return world.host.run("python3", "-B", HERE / "denied.py", os.path.abspath(CARREL), "run", *options, "--", "echo", "ran",
+                              check=False, capture_output=True, text=True)  # fmt: skip
+
+    refused = run("--allow", "good.test")
+    assert refused.returncode == 125 and refused.stdout == ""
+    assert "it needs nf_tables with nft_tproxy and nft_reject_inet" in refused.stderr, refused.stderr
+    assert run().stdout == "ran\n"
 
 
 def test_an_ordinary_users_box_reaches_what_it_may_and_nothing_else(world, programs):

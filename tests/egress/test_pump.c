@@ -161,6 +161,29 @@ static void test_a_reset_is_passed_on(void **state)
     close_stage(&s);
 }
 
+/* A server may answer early, without reading all of the request, and close: its bytes and the reset come together. */
+static void test_what_came_before_a_reset_arrives(void **state)
+{
+    static uint8_t out[40000], in[40000];
+
+    (void)state;
+    for (unsigned pipes = 0; pipes < 2; pipes++) {
+        struct stage s;
+        open_stage(&s, pipes * 4, 0, false);
+        assert_int_equal(send(s.ends[0], "unread", 6, 0), 6);
+        turn(&s);
+        assert_int_equal(send(s.ends[1], out, sizeof out, 0), sizeof out);
+        close(s.ends[1]);       /* with the six bytes unread, so this is a reset */
+        s.ends[1] = -1;
+        while (!s.has_ended)
+            turn(&s);
+        assert_int_equal(recv(s.ends[0], in, sizeof in, MSG_WAITALL), sizeof in);
+        assert_int_equal(recv(s.ends[0], in, 1, 0), -1);
+        assert_int_equal(errno, ECONNRESET);
+        close_stage(&s);
+    }
+}
+
 /* A reader that does not read, whose peer has closed both ways: the loop must sleep and not turn for nothing. */
 static void test_a_stuck_reader_costs_no_turns(void **state)
 {
@@ -211,23 +234,25 @@ static void on_held(struct pump *p)
 
 static void test_held_bytes_wait_for_their_release_and_the_other_way_does_not(void **state)
 {
-    struct stage s;
-    char bytes[16];
-
     (void)state;
-    open_stage(&s, 4, 0, true);
-    s.pump.on_held = on_held;
-    assert_int_equal(send(s.ends[0], "abc", 3, 0), 3);
-    assert_int_equal(send(s.ends[1], "220", 3, 0), 3);
-    while (recv(s.ends[0], bytes, sizeof bytes, 0) != 3)
-        turn(&s);
-    assert_int_equal(recv(s.ends[1], bytes, sizeof bytes, 0), -1);
-    assert_int_equal(send(s.ends[0], "def", 3, 0), 3);
-    while (recv(s.ends[1], bytes, sizeof bytes, 0) != 6)
-        turn(&s);
-    assert_memory_equal(bytes, "abcdef", 6);
-    carry_bytes(&s, 0, 200000);
-    close_stage(&s);
+    for (unsigned pipes = 0; pipes < 2; pipes++) {      /* others may have borrowed all of them */
+        struct stage s;
+        char bytes[16];
+        open_stage(&s, pipes * 4, 0, true);
+        s.pump.on_held = on_held;
+        assert_int_equal(send(s.ends[0], "abc", 3, 0), 3);
+        assert_int_equal(send(s.ends[1], "220", 3, 0), 3);
+        while (recv(s.ends[0], bytes, sizeof bytes, 0) != 3)
+            turn(&s);
+        assert_int_equal(recv(s.ends[1], bytes, sizeof bytes, 0), -1);
+        assert_int_equal(send(s.ends[0], "def", 3, 0), 3);
+        while (recv(s.ends[1], bytes, sizeof bytes, 0) != 6)
+            turn(&s);
+        assert_memory_equal(bytes, "abcdef", 6);
+        assert_int_equal(s.pump.side[0].bytes, 6);
+        carry_bytes(&s, 0, 200000);
+        close_stage(&s);
+    }
 }
 
 static void test_a_bucket_fills_with_time_and_holds_a_tenth_of_a_second(void **state)
@@ -247,6 +272,51 @@ static void test_a_bucket_fills_with_time_and_holds_a_tenth_of_a_second(void **s
     assert_int_equal(pump_bucket_fill(&b, UINT64_MAX), UINT64_MAX);
 }
 
+/* Each alone moves a quarter of a MiB for an event. */
+static void test_many_connections_of_a_box_pass_one_mib_in_a_turn(void **state)
+{
+    static uint8_t bytes[512 << 10];
+    enum { PUMPS = 16 };
+    struct stage s;
+    struct pump pumps[PUMPS] = { 0 };
+    int near[PUMPS], far[PUMPS];
+    uint64_t moved = 0, before;
+    const int room = 1 << 20;
+
+    (void)state;
+    open_stage(&s, 64, 0, false);
+    for (int i = 0; i < PUMPS; i++) {
+        int first[2], second[2];
+        connect_pair(first);
+        connect_pair(second);
+        near[i] = first[0];
+        far[i] = second[0];
+        assert_int_equal(setsockopt(far[i], SOL_SOCKET, SO_RCVBUF, &room, sizeof room), 0);
+        assert_true(send(near[i], bytes, sizeof bytes, MSG_NOSIGNAL) > 400 << 10);
+        pumps[i] = (struct pump){ .loop = s.loop, .pipes = &s.pipes, .bucket = &s.bucket, .on_end = on_end };
+        assert_int_equal(pump_start(&pumps[i], first[1], second[1], false), 0);
+    }
+    for (unsigned turns = 0, quiet = 0; quiet < 20; turns++) {
+        before = moved;
+        assert_int_equal(loop_turn(s.loop, 1), 0);
+        moved = 0;
+        for (int i = 0; i < PUMPS; i++) {
+            while (recv(far[i], bytes, sizeof bytes, MSG_DONTWAIT) > 0)
+                ;
+            moved += pumps[i].side[0].bytes;
+        }
+        assert_true(moved - before <= (1 << 20) + (256 << 10));
+        quiet = moved == before ? quiet + 1 : 0;
+    }
+    assert_true(moved > PUMPS * (uint64_t)(400 << 10));
+    for (int i = 0; i < PUMPS; i++) {
+        pump_stop(&pumps[i], true);
+        close(near[i]);
+        close(far[i]);
+    }
+    close_stage(&s);
+}
+
 static void test_a_rate_is_kept(void **state)
 {
     struct stage s;
@@ -259,16 +329,117 @@ static void test_a_rate_is_kept(void **state)
     close_stage(&s);
 }
 
+/* The kernel splices nothing that is behind an urgent byte, and goes on to say that there is something to read. */
+static void test_urgent_bytes_pass_with_the_others_and_cost_no_turns(void **state)
+{
+    (void)state;
+    for (unsigned pipes = 0; pipes < 2; pipes++) {
+        struct stage s;
+        char bytes[16] = "";
+        size_t n = 0;
+        open_stage(&s, pipes * 4, 0, false);
+        assert_int_equal(send(s.ends[0], "ab", 2, 0), 2);
+        assert_int_equal(send(s.ends[0], "!", 1, MSG_OOB), 1);
+        assert_int_equal(send(s.ends[0], "cd", 2, 0), 2);
+        uint64_t before = loop_now_ms();
+        while (n < 5 && loop_now_ms() - before < 2000) {
+            turn(&s);
+            ssize_t got = recv(s.ends[1], bytes + n, sizeof bytes - n, 0);
+            n += got > 0 ? (size_t)got : 0;
+        }
+        assert_string_equal(bytes, "ab!cd");
+        before = loop_now_ms();
+        for (int i = 0; i < 5; i++)
+            assert_int_equal(loop_turn(s.loop, 40), 0);
+        assert_true(loop_now_ms() - before >= 150);
+        carry_bytes(&s, 0, 200000);
+        close_stage(&s);
+    }
+}
+
+static void on_long_held(struct pump *p)
+{
+    static char bytes[16384];
+    ssize_t n = recv(p->side[0].watch.fd, bytes, sizeof bytes, MSG_DONTWAIT);
+
+    assert_int_equal(n, sizeof bytes);
+    assert_int_equal(pump_pass(p, bytes, sizeof bytes), 0);
+    pump_release(p);
+}
+
+/* The kernel makes such pipes for a user who has many; in a server a crowd of slow readers makes it one. */
+static void test_held_bytes_pass_where_pipes_are_small(void **state)
+{
+    static char out[16384], in[16384];
+    struct stage s;
+    ssize_t n;
+    size_t total = 0;
+
+    (void)state;
+    open_stage(&s, 4, 0, true);
+    s.pump.on_held = on_long_held;
+    assert_int_equal(pipe2(s.pipes.spare[0], O_CLOEXEC | O_NONBLOCK), 0);
+    assert_int_equal(fcntl(s.pipes.spare[0][1], F_SETPIPE_SZ, 4096), 4096);
+    s.pipes.n_spare = 1;
+    assert_int_equal(send(s.ends[0], out, sizeof out, 0), sizeof out);
+    while (total < sizeof in && !s.has_ended) {
+        turn(&s);
+        while ((n = recv(s.ends[1], in, sizeof in, 0)) > 0)
+            total += (size_t)n;
+    }
+    assert_int_equal(total, sizeof in);
+    carry_bytes(&s, 0, 200000);
+    close_stage(&s);
+}
+
+/* So that many readers that do not read cannot hold a full wide pipe each. */
+static void test_with_many_full_pipes_each_holds_64_KiB(void **state)
+{
+    static const uint8_t data[1 << 16];
+    static uint8_t in[1 << 16];
+    const unsigned others = 40;
+
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        struct stage s;
+        open_stage(&s, 100, 0, false);
+        s.pipes.n_out = i * others;
+        unsigned most = 0;
+        for (size_t n = 1; n < 64; n++) {
+            do {                                /* much is waiting whenever the pump reads */
+                while (send(s.ends[0], data, sizeof data, MSG_NOSIGNAL) > 0)
+                    ;
+                turn(&s);
+            } while (s.pump.side[0].stuck == 0);
+            most = s.pump.side[0].stuck > most ? s.pump.side[0].stuck : most;
+            for (size_t left = n * 10007; left > 0;) {
+                ssize_t got = recv(s.ends[1], in, left < sizeof in ? left : sizeof in, 0);
+                if (got <= 0)
+                    break;
+                left -= (size_t)got;
+            }
+        }
+        assert_in_range(most, i ? 1 : (64 << 10) + 1, (i ? 64 : 256) << 10);
+        s.pipes.n_out -= i * others;
+        close_stage(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes_pass_both_ways_with_pipes_and_without),
         cmocka_unit_test(test_the_end_of_one_direction_is_passed_on_and_the_other_goes_on),
         cmocka_unit_test(test_a_reset_is_passed_on),
+        cmocka_unit_test(test_what_came_before_a_reset_arrives),
         cmocka_unit_test(test_a_stuck_reader_costs_no_turns),
         cmocka_unit_test(test_held_bytes_wait_for_their_release_and_the_other_way_does_not),
+        cmocka_unit_test(test_urgent_bytes_pass_with_the_others_and_cost_no_turns),
+        cmocka_unit_test(test_held_bytes_pass_where_pipes_are_small),
         cmocka_unit_test(test_a_bucket_fills_with_time_and_holds_a_tenth_of_a_second),
+        cmocka_unit_test(test_many_connections_of_a_box_pass_one_mib_in_a_turn),
         cmocka_unit_test(test_a_rate_is_kept),
+        cmocka_unit_test(test_with_many_full_pipes_each_holds_64_KiB),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,11 +1,16 @@
-"""The network of a server's boxes: policies in requests, changed while it runs, what was refused, kills of each process."""
+"""The network of a server's boxes: policies in requests, changed while it runs, refusals, kills of each process."""
+import concurrent.futures
+import contextlib
 import ctypes
 import os
 import pathlib
 import signal
+import subprocess
+import time
 
 import pytest
 
+from denied import deny
 from support.processes import children
 from support.server import Server
 from support.waiting import wait_for
@@ -27,7 +32,8 @@ def entering(namespace):
 @pytest.fixture(scope="module")
 def server(world):
     made = Server("--set", "networks.tests=good.test four.test:80", "--set", "network.deny=203.0.113.11 denied.test",
-                  "--set", f"templates.python.python={os.environ['KERNEL_PYTHON']}", prepare=entering(world.host))
+                  "--set", f"templates.python.python={os.environ['KERNEL_PYTHON']}",
+                  "--set", f"templates.online.python={os.environ['KERNEL_PYTHON']}", "--set", "templates.online.net=tests", prepare=entering(world.host))
     yield made
     made.stop()
 
@@ -60,7 +66,7 @@ def test_a_box_reaches_what_its_policy_names_and_is_told_what_not(server, box):
     one = box(net={"allow": ["good.test"]})
     assert reaches(server, one)
     refused = run(server, one, *FETCH, "http://other.test/")
-    assert refused["refused"] == {"message": "the network of this box refused other.test", "rule": "other.test"}
+    assert refused["refused"] == {"message": "the network of this box refused other.test", "rule": "other.test", "is_index": False}
     shown = server.admin.get(f"/v1/boxes/{one}/net").json
     assert shown["net"] == {"allow": ["good.test"], "deny": [], "public": False}
     assert [(r["name"], r["port"]) for r in shown["refused"]] == [("other.test", 0)] and shown["bytes_received"] > 0
@@ -71,8 +77,15 @@ def test_a_box_reaches_what_its_policy_names_and_is_told_what_not(server, box):
 def test_a_box_without_network_says_which_name_was_asked_for(server, box):
     one = box()
     ended = run(server, one, *FETCH, "http://good.test/")
-    assert ended["refused"] == {"message": "this box has no network: good.test was refused", "rule": "good.test"}
+    assert ended["refused"] == {"message": "this box has no network: good.test was refused", "rule": "good.test", "is_index": False}
     assert run(server, one, "true").get("refused") is None
+
+
+def test_a_command_is_not_told_what_the_one_before_it_was_refused(server, box):
+    """A name is looked up twice (A and AAAA); the second report comes a second later, while the next command runs."""
+    one = box(net={"allow": ["good.test"]})
+    assert run(server, one, *FETCH, "http://other.test/")["refused"]["rule"] == "other.test"
+    assert run(server, one, "sleep", "1.5").get("refused") is None
 
 
 def test_a_policy_changes_while_the_box_runs(server, box):
@@ -95,7 +108,7 @@ def test_a_connection_that_is_no_longer_allowed_is_cut(server, box):
               "try: print('ended', s.recv(1))\nexcept OSError as e: print('ended', e.errno)")
     job = server.admin.post(f"/v1/boxes/{one}/exec", {"argv": ["python3", "-c", script], "background": True}).json["id"]
     live = lambda: server.admin.get(f"/v1/boxes/{one}/net").json["connections"]  # noqa: E731
-    wait_for(lambda: [c["name"] for c in live()] == ["good.test"], "the connection is shown")
+    wait_for(lambda: [(c["name"], c["bytes_received"]) for c in live()] == [("good.test", 1)], "the echo is shown")
     server.admin.patch(f"/v1/boxes/{one}", {"net": {"allow": ["four.test"]}})
     ended = server.admin.get(f"/v1/boxes/{one}/exec/{job}?wait=true").json
     assert ended["outcome"] == "ok" and not live()
@@ -115,6 +128,54 @@ def test_what_is_denied_to_all_stays_denied(server, box):
     assert not reaches(server, one, "http://203.0.113.11/")
 
 
+def test_what_a_box_denies_is_never_given_up_for_what_the_server_denies(server, box):
+    """network.deny has two rules, so a box may have 126."""
+    deny = [f"n{i}.test" for i in range(125)]
+    one = box(net={"public": True, "deny": [*deny, "good.test"]})
+    assert not reaches(server, one) and reaches(server, one, "http://four.test/")
+    answer = server.admin.post("/v1/boxes", {"net": {"public": True, "deny": [*deny, "other.test", "good.test"]}})
+    assert answer.status == 413 and "may have 126 rules, because the server adds 2" in answer.json["error"]["message"], answer.json
+
+
+def test_policies_that_do_not_fit_into_the_link_are_sent_later(server, box):
+    """Each is 36 KB, and the link takes five. Egress stands still meanwhile, as a busy one would."""
+    long = [f"{'n' * 60}{i}.test" for i in range(120)]
+    boxes = [box(net={"allow": ["four.test"]}) for _ in range(12)]
+    egress = process_of(server, "carrel-egress")
+    os.kill(egress, signal.SIGSTOP)
+    try:
+        for one in boxes:
+            assert server.admin.patch(f"/v1/boxes/{one}", {"net": {"allow": [*long, "good.test"]}}).status == 200
+    finally:
+        os.kill(egress, signal.SIGCONT)
+    for one in (boxes[0], boxes[-1]):
+        wait_for(lambda: reaches(server, one), "the new policy holds")
+        assert not reaches(server, one, "http://four.test/")
+    assert process_of(server, "carrel-egress") == egress
+
+
+def test_a_policy_for_a_box_that_has_ended_is_not_kept(server, box):
+    """Egress stands still, so that it hears the keeper's words about boxes and their end first, the front's policies after them."""
+    kept = box(net={"allow": ["good.test"]})
+    egress = process_of(server, "carrel-egress")
+    assert reaches(server, kept)
+
+    def live_and_die():
+        os.kill(egress, signal.SIGSTOP)
+        try:
+            made = [server.admin.post("/v1/boxes", {"net": {"allow": [f"n{i}.test" for i in range(10)]}}).json["id"] for _ in range(25)]
+            for one in made:
+                assert server.admin.delete(f"/v1/boxes/{one}").status in (200, 204)
+        finally:
+            os.kill(egress, signal.SIGCONT)
+        assert reaches(server, kept)
+    live_and_die()
+    before = memory_of(egress)
+    for _ in range(4):
+        live_and_die()
+    assert memory_of(egress) - before < 200_000
+
+
 @pytest.mark.parametrize("net, word", [
     ({"allow": ["a b"]}, "net.allow[0] 'a b', character 2"), ({"allow": "x"}, "net.allow must be a list"), (7, "net must be"),
     ({"allow": ["x.test:99999"]}, "ports are numbers"), ({"deny": ["x"], "more": 1}, "unknown field 'net.more'"),
@@ -124,11 +185,191 @@ def test_rules_that_mean_nothing_are_refused(server, net, word):
     assert answer.status in (400, 413) and word in answer.json["error"]["message"], answer.json
 
 
+def pid_of(word):
+    """The process on this machine that has the word as an argument."""
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if word.encode() in (entry / "cmdline").read_bytes().split(b"\0"):
+                return int(entry.name)
+        except OSError:
+            pass
+    return None
+
+
+def test_where_ipv6_is_switched_off_a_box_has_ipv4_alone(server, box):
+    one = box()
+    word = f"100{os.getpid()}"
+    server.admin.post(f"/v1/boxes/{one}/exec", {"argv": ["sleep", word], "background": True})
+    pid = wait_for(lambda: pid_of(word), "a process in the box")
+    subprocess.run(["nsenter", "-t", str(pid), "--net", "sysctl", "-q", "net.ipv6.conf.all.disable_ipv6=1"], check=True)
+    answer = server.admin.patch(f"/v1/boxes/{one}", {"net": {"allow": ["good.test"]}})
+    assert answer.status == 200, answer.json
+    assert reaches(server, one) and not reaches(server, one, "http://[2001:db8:77::10]/")
+
+
+def test_without_nf_tables_a_change_fails_and_says_why(world):
+    inside = entering(world.host)
+    made = Server(prepare=lambda: (inside(), deny()))
+    try:
+        one = made.admin.post("/v1/boxes", {}).json["id"]
+        for _ in range(2):          # the second try is no success, either
+            answer = made.admin.patch(f"/v1/boxes/{one}", {"net": {"allow": ["good.test"]}})
+            assert answer.status >= 400 and "it needs nf_tables" in answer.json["error"]["message"], answer.json
+        assert made.admin.get(f"/v1/boxes/{one}").json["net"] == "none"
+        answer = made.admin.post("/v1/boxes", {"net": "public"})
+        assert answer.status >= 400 and "it needs nf_tables" in answer.json["error"]["message"], answer.json
+        assert run(made, one, "true")["exit_code"] == 0
+    finally:
+        made.stop()
+
+
+def test_programs_of_a_box_with_network_find_the_certificates_of_the_host(server, box):
+    bundle = "/etc/ssl/certs/ca-certificates.crt"
+    if not os.path.exists(bundle):
+        pytest.skip("this host has its certificates elsewhere")
+    online = box(net={"allow": ["good.test"]}, env={"NODE_EXTRA_CA_CERTS": "/mine"})
+    seen = run(server, online, "env")["stdout"].splitlines()
+    assert f"SSL_CERT_FILE={bundle}" in seen and f"REQUESTS_CA_BUNDLE={bundle}" in seen and "NODE_EXTRA_CA_CERTS=/mine" in seen
+    assert "SSL_CERT_FILE" not in run(server, box(), "env")["stdout"]
+    cell = server.admin.post(f"/v1/boxes/{online}/run", {"code": "import os; os.environ['SSL_CERT_FILE']"}).json
+    assert bundle in str(cell), cell
+
+
+def test_enforced_says_how_the_network_is_held(server, box):
+    online, offline = box(net={"allow": ["good.test"]}), box()
+    held = {one: server.admin.get(f"/v1/boxes/{one}/enforced").json["enforced"]["network"] for one in (online, offline)}
+    assert held[online].startswith("hold: ") and held[offline].startswith("none: ")
+
+
+def metric(server, name):
+    return next(int(float(line.split()[1])) for line in server.admin.get("/metrics").body.decode().splitlines()
+                if line.startswith(f"carrel_{name} "))
+
+
+def test_usage_and_metrics_count_bytes_connections_and_refusals(server, box):
+    one, names = box(net={"allow": ["good.test"]}), ("net_sent_bytes_total", "net_received_bytes_total", "net_connections_total",
+                                                      "net_refusals_total")
+    before = [metric(server, name) for name in names]
+    assert server.admin.get(f"/v1/boxes/{one}/usage").json["net"] == {
+        "bytes_sent": 0, "bytes_received": 0, "connections": 0, "connections_made": 0, "refusals": 0}
+    assert reaches(server, one) and reaches(server, one) and not reaches(server, one, "http://other.test/")
+    used = wait_for(lambda: (lambda net: net if net["connections"] == 0 and net["refusals"] else None)(
+        server.admin.get(f"/v1/boxes/{one}/usage").json["net"]), "the counts")
+    assert used["connections_made"] == 2 and used["bytes_sent"] > 100 and used["bytes_received"] > 100, used
+    after = [metric(server, name) for name in names]
+    assert after[0] - before[0] >= used["bytes_sent"] and after[1] - before[1] >= used["bytes_received"]
+    assert after[2] - before[2] >= 2 and after[3] > before[3]
+    process = process_of(server, "carrel-egress")
+    os.kill(process, signal.SIGKILL)
+    wait_for(lambda: reaches(server, one), "the next egress")
+    again = wait_for(lambda: (lambda net: net if net["connections"] == 0 and net["connections_made"] > 2 else None)(
+        server.admin.get(f"/v1/boxes/{one}/usage").json["net"]), "the counts")
+    assert again["bytes_sent"] > used["bytes_sent"], "what the killed egress had counted is lost"
+    shown = server.carrel("stats", one).stdout.split("\n")
+    assert shown[0].split()[-2:] == ["SENT", "RECEIVED"] and shown[1].split()[-1] != "0"
+
+
+@contextlib.contextmanager
+def standing_still(pid):
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_an_egress_that_hangs_is_told_of_within_seconds(server, box):
+    one = box(net={"allow": ["good.test"]})
+    assert reaches(server, one)
+    with standing_still(process_of(server, "carrel-egress")):
+        begun = time.monotonic()
+        shown = server.admin.get(f"/v1/boxes/{one}/net")
+        held = server.admin.get(f"/v1/boxes/{one}/enforced")
+        assert time.monotonic() - begun < 20
+    assert shown.status == 503 and "carrel-egress has not answered" in shown.json["error"]["message"], shown.json
+    assert held.status == 200 and held.json["enforced"]["network"].startswith("none: carrel-egress does not answer"), held.json
+    assert reaches(server, one)
+    assert server.admin.get(f"/v1/boxes/{one}/net").status == 200
+
+
+def test_an_egress_that_hangs_fills_no_memory_of_the_front(server, box):
+    one = box(net={"allow": ["good.test"]})
+    with standing_still(process_of(server, "carrel-egress")), concurrent.futures.ThreadPoolExecutor(400) as pool:
+        answers = [one.status for one in pool.map(lambda _: server.admin.get(f"/v1/boxes/{one}/net"), range(400))]
+    assert set(answers) == {429, 503} and answers.count(503) <= 256, answers
+    assert reaches(server, one)
+
+
+def test_changes_of_one_box_at_the_same_time_all_succeed_and_the_last_one_holds(server, box):
+    """The keeper stands still, so that all have come before the first is done."""
+    one = box()
+    events = lambda: [e["type"] for e in server.admin.get(f"/v1/boxes/{one}/events").json["events"]].count("updated")  # noqa: E731
+    keeper = process_of(server, " keeper ")
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        with standing_still(keeper):
+            answers = []
+            for n, rules in enumerate((["good.test"], ["other.test"], ["four.test"]), 1):
+                answers.append(pool.submit(server.admin.patch, f"/v1/boxes/{one}", {"net": {"allow": rules}}))
+                wait_for(lambda: events() == n, "the server has taken it")
+        told = [answer.result(60) for answer in answers]
+    assert [answer.status for answer in told] == [200] * 3, [answer.json for answer in told]
+    assert server.admin.get(f"/v1/boxes/{one}").json["net"]["allow"] == ["four.test"]
+    assert reaches(server, one, "http://four.test/") and not reaches(server, one)
+
+
+def test_a_box_can_ask_for_fewer_connections_and_bytes_than_the_server_gives(server, box):
+    one = box(net={"allow": ["good.test"], "connections": 2, "bandwidth": "1M"})
+    shown = server.admin.get(f"/v1/boxes/{one}").json["net"]
+    assert shown == {"allow": ["good.test"], "deny": [], "public": False, "connections": 2, "bandwidth": 1 << 20}
+    script = ("import socket, time\nkept = []\nfor port in (5001, 7, 7):\n"
+              "  try: kept.append(socket.create_connection(('good.test', port)))\n  except OSError: print('refused')\n"
+              "begun = time.monotonic(); kept[0].sendall(b'2000000\\n'); n = 0\nwhile n < 2000000: n += len(kept[0].recv(65536))\n"
+              "print(time.monotonic() - begun > 1)")
+    ended = run(server, one, "python3", "-c", script)
+    assert ended["stdout"].split() == ["refused", "True"], ended
+    assert ended["refused"]["message"].endswith("good.test:7 (too many connections at once)") and ended["refused"]["rule"] is None
+    # Changed while it runs, and told by the command that shows it.
+    path = f"/v1/boxes/{one}"
+    assert server.admin.patch(path, {"net": {"allow": ["good.test"], "connections": 3}}).status == 200
+    wait_for(lambda: not server.admin.get(f"{path}/net").json["connections"], "the first program's connections to end")
+    assert run(server, one, "python3", "-c", script)["stdout"].split() == ["False"]
+    assert "at most 3 connections" in server.carrel("net", one).stdout
+    assert server.carrel("net", one, "--allow", "good.test", "--net-limit", "connections=2,bandwidth=2M").returncode == 0
+    assert {**shown, "bandwidth": 2 << 20} == server.admin.get(path).json["net"]
+
+
+@pytest.mark.parametrize("net, word", [
+    ({"public": True, "connections": 2000}, "net.connections"), ({"public": True, "connections": 0}, "net.connections"),
+    ({"public": True, "bandwidth": 7}, "net.bandwidth must be at least 1024"), ({"connections": 5}, "go with rules")])
+def test_bounds_that_cannot_be_are_refused(server, net, word):
+    answer = server.admin.post("/v1/boxes", {"net": net})
+    assert answer.status == 400 and word in answer.json["error"]["message"], answer.json
+
+
 def test_a_cell_is_told_what_its_box_was_refused(server, box):
     one = box(net={"allow": ["good.test"]})
     code = "import socket\ntry: socket.getaddrinfo('other.test', 80)\nexcept OSError as e: print(e)"
     answer = server.admin.post(f"/v1/boxes/{one}/run", {"code": code})
     assert answer.json["refused"]["rule"] == "other.test", answer.json
+
+
+def memory_of(pid):
+    """Bytes that it has for itself."""
+    text = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(next(line for line in text.splitlines() if line.startswith("RssAnon")).split()[1]) * 1024
+
+
+def test_kernels_of_the_gateway_have_the_network_of_their_template(server):
+    made = {}
+    try:
+        for spec in ("python", "online"):
+            made[spec] = server.admin.post("/api/kernels", {"name": spec}).json["id"]
+        boxes = {b["template"]: b for b in server.admin.get("/v1/boxes").json["boxes"]}
+        assert boxes["online"]["net"] == "tests" and boxes["python"]["net"] == "none"
+        assert reaches(server, boxes["online"]["id"]) and not reaches(server, boxes["python"]["id"])
+    finally:
+        for kernel in made.values():
+            server.admin.delete(f"/api/kernels/{kernel}")
 
 
 def process_of(server, word):

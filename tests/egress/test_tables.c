@@ -3,6 +3,7 @@
 
 #include "egress/nametable.h"
 #include "egress/refusallog.h"
+#include "egress/fair.h"
 
 static void test_a_name_has_one_address_and_the_address_one_name(void **state)
 {
@@ -16,7 +17,7 @@ static void test_a_name_has_one_address_and_the_address_one_name(void **state)
         assert_true(nametable_give(t, name, false, first));
         struct net_address address = { .size = 4 };
         memcpy(address.byte, first, 4);
-        assert_true(nametable_covers(&address));
+        assert_true(net_address_is_stand_in(&address));
         assert_true(nametable_give(t, name, false, again));
         assert_memory_equal(first, again, 4);
         assert_string_equal(nametable_find(t, first), name);
@@ -108,6 +109,43 @@ static void test_a_crowd_of_refusals_is_bounded(void **state)
     refusallog_done(&log);
 }
 
+static unsigned take_all(struct fair_share *s, unsigned n)
+{
+    unsigned taken = 0;
+
+    while (fair_take(s, n))
+        taken += n;
+    return taken;
+}
+
+static void test_who_wants_all_leaves_others_as_much_as_it_has(void **state)
+{
+    struct fair_pool pool = { .most = 1000 };
+    struct fair_share a = { .pool = &pool }, b = { .pool = &pool }, c = { .pool = &pool };
+
+    (void)state;
+    assert_in_range(take_all(&a, 2), 496, 500);
+    assert_in_range(take_all(&b, 2), 246, 252);
+    assert_in_range(take_all(&c, 1), 120, 128);
+    /* The first gives some back and wants all again: it comes to what the second has. */
+    fair_give(&a, a.used);
+    assert_in_range(take_all(&a, 2), 300, 318);
+    /* However many want all, one that has nothing yet finds something until the last is gone. */
+    struct fair_share more[64];
+    for (size_t i = 0; i < COUNT(more) && pool.used < pool.most; i++) {
+        more[i] = (struct fair_share){ .pool = &pool };
+        assert_true(take_all(&more[i], 1) > 0);
+    }
+    assert_int_equal(pool.used, pool.most);
+    struct fair_share late = { .pool = &pool };
+    assert_false(fair_take(&late, 1));
+    fair_give(&a, 2);
+    assert_true(fair_take(&late, 2));
+    pool = (struct fair_pool){ .most = 1000, .is_one_boxs = true };
+    struct fair_share alone = { .pool = &pool };
+    assert_int_equal(take_all(&alone, 2), 1000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -115,6 +153,7 @@ int main(void)
         cmocka_unit_test(test_the_name_that_was_not_used_for_longest_is_dropped_and_pinned_ones_stay),
         cmocka_unit_test(test_a_refusal_is_told_at_once_then_once_a_second_with_its_count),
         cmocka_unit_test(test_a_crowd_of_refusals_is_bounded),
+        cmocka_unit_test(test_who_wants_all_leaves_others_as_much_as_it_has),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

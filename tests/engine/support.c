@@ -105,7 +105,7 @@ void front_connect(void)
 {
     front.socket = front_connect_as(0);
     assert_true(front.socket >= 0);
-    assert_int_equal(front_next().event.type, EVENT_HELLO);
+    assert_int_equal(front_next().event.head.type, EVENT_HELLO);
 }
 
 void front_close(void)
@@ -170,7 +170,7 @@ static struct told receive(void)
     ssize_t n = link_receive_any(front.socket, &told.event, sizeof told.event, told.fds, KEEPER_FDS, &told.n_fds);
     if (n == 0)
         fail_msg("the keeper has gone or dropped us");
-    assert_int_equal(n, sizeof told.event);
+    assert_in_range(n, sizeof told.event.head, sizeof told.event);
     return told;
 }
 
@@ -183,22 +183,27 @@ struct told front_next(void)
     return told;
 }
 
-static bool matches(const struct event *event, enum event_type type, uint32_t box, int payload)
+static bool matches(const union event *event, enum event_type type, uint32_t slot, int payload)
 {
-    return event->type == type && event->box == box && (payload < 0 || event->payload == payload);
+    uint32_t its = type == EVENT_FAMILY        ? event->family.slot
+                   : type == EVENT_FAMILY_GONE ? event->family_gone.slot
+                                               : event->head.box;
+
+    return event->head.type == type && its == slot && (payload < 0 || event->head.payload == payload);
 }
 
 /* What will never come, because the payload or the box failed. */
-static void check_hope(const struct event *event, enum event_type type, uint32_t box, int payload)
+static void check_hope(const union event *event, enum event_type type, uint32_t box, int payload)
 {
     char text[300];
-    bool failed = (event->type == EVENT_FAILED && event->box == box && event->payload == payload)
-               || (event->type == EVENT_DONE && event->box == box && event->result < 0 && type == EVENT_READY);
+    const struct err *e = type == EVENT_READY ? event_failure(event)
+                          : event->head.type == EVENT_FAILED && event->head.payload == payload ? &event->failed.err
+                                                                                              : NULL;
 
-    if (!failed)
+    if (!e || event->head.box != box)
         return;
-    err_text(&event->err, text, sizeof text);
-    fail_msg("box %u, payload %d failed: %d %s", box, payload, event->result, text);
+    err_text(e, text, sizeof text);
+    fail_msg("box %u, payload %d failed: %d %s", box, payload, e->code, text);
 }
 
 static struct told take_queued(size_t i)
@@ -208,16 +213,18 @@ static struct told take_queued(size_t i)
     return told;
 }
 
-struct told front_expect(enum event_type type, uint32_t box, int payload)
+struct told front_expect(enum event_type type, uint32_t slot, int payload)
 {
     for (size_t i = 0; i < front.n_queued; i++)
-        if (matches(&front.queue[i].event, type, box, payload))
+        if (matches(&front.queue[i].event, type, slot, payload))
             return take_queued(i);
+    for (size_t i = 0; i < front.n_queued; i++)
+        check_hope(&front.queue[i].event, type, slot, payload);
     for (;;) {
         struct told told = receive();
-        if (matches(&told.event, type, box, payload))
+        if (matches(&told.event, type, slot, payload))
             return told;
-        check_hope(&told.event, type, box, payload);
+        check_hope(&told.event, type, slot, payload);
         assert_true(front.n_queued < QUEUE);
         front.queue[front.n_queued++] = told;
     }
@@ -226,11 +233,11 @@ struct told front_expect(enum event_type type, uint32_t box, int payload)
 struct told front_answer(uint32_t serial)
 {
     for (size_t i = 0; i < front.n_queued; i++)
-        if (front.queue[i].event.serial == serial)
+        if (front.queue[i].event.head.serial == serial)
             return take_queued(i);
     for (;;) {
         struct told told = receive();
-        if (told.event.serial == serial)
+        if (told.event.head.serial == serial)
             return told;
         assert_true(front.n_queued < QUEUE);
         front.queue[front.n_queued++] = told;
@@ -239,11 +246,11 @@ struct told front_answer(uint32_t serial)
 
 bool front_is_dropped(void)
 {
-    struct event event;
+    union event event;
     struct pollfd ready = { .fd = front.socket, .events = POLLIN };
     ssize_t n;
 
-    /* What was told before does not count. */
+    /* Earlier events do not count. */
     do {
         if (poll(&ready, 1, DEADLINE_MS) != 1)
             return false;
@@ -270,10 +277,10 @@ static void must_work(const struct told *told, const char *what)
 {
     char text[300];
 
-    if (told->event.result >= 0)
+    if (told->event.head.result >= 0)
         return;
-    err_text(&told->event.err, text, sizeof text);
-    fail_msg("%s: %d %s", what, told->event.result, text);
+    err_text(&told->event.done.err, text, sizeof text);
+    fail_msg("%s: %d %s", what, told->event.head.result, text);
 }
 
 void box_make(uint32_t box, const struct limits *limits)
@@ -284,7 +291,7 @@ void box_make(uint32_t box, const struct limits *limits)
         frame.limits = *limits;
     struct told told = front_answer(front_send(&frame, sizeof frame, NULL, 0));
     must_work(&told, "create");
-    assert_int_equal(told.event.type, EVENT_READY);
+    assert_int_equal(told.event.head.type, EVENT_READY);
 }
 
 struct told box_ask(enum request_type type, uint32_t box, unsigned payload)
@@ -297,7 +304,7 @@ void box_end(uint32_t box)
 {
     struct told told = box_ask(REQUEST_DESTROY, box, 0);
     must_work(&told, "destroy");
-    assert_int_equal(told.event.type, EVENT_GONE);
+    assert_int_equal(told.event.head.type, EVENT_GONE);
 }
 
 uint32_t box_order(uint32_t box, unsigned payload, struct run run)
@@ -333,12 +340,12 @@ struct told box_run(uint32_t box, unsigned payload, struct run run)
     return front_answer(box_order(box, payload, run));
 }
 
-struct event box_sh(uint32_t box, unsigned payload, const char *script, char *out, size_t size)
+struct frame_end box_sh(uint32_t box, unsigned payload, const char *script, char *out, size_t size)
 {
     return box_do(box, payload, (struct run){ .script = script }, out, size, NULL);
 }
 
-struct event box_do(uint32_t box, unsigned payload, struct run run, char *out, size_t size, int *ret_way)
+struct frame_end box_do(uint32_t box, unsigned payload, struct run run, char *out, size_t size, int *ret_way)
 {
     int pipe[2] = { -1, -1 };
 
@@ -348,8 +355,8 @@ struct event box_do(uint32_t box, unsigned payload, struct run run, char *out, s
     must_work(&told, run.script ? run.script : run.argv[0]);
     close(pipe[1]);
     if (ret_way)
-        *ret_way = front_expect(EVENT_STARTED, box, (int)payload).event.code;
-    struct event end = front_expect(EVENT_ENDED, box, (int)payload).event;
+        *ret_way = front_expect(EVENT_STARTED, box, (int)payload).event.started.way;
+    struct frame_end end = front_expect(EVENT_ENDED, box, (int)payload).event.ended.end;
     if (out)
         out[read_some(pipe[0], out, size - 1, 1000)] = 0;
     close(pipe[0]);

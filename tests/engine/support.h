@@ -18,12 +18,13 @@
 #include "base/fd.h"
 #include "box/spec.h"
 #include "proto/create.h"
+#include "proto/events.h"
 
 enum { DEADLINE_MS = 60000, QUEUE = 1024 };    /* waiting for what must come: a slow machine takes its time */
 
 /* An event with what came with it. */
 struct told {
-    struct event event;
+    union event event;
     int          fds[KEEPER_FDS];
     size_t       n_fds;
 };
@@ -34,7 +35,7 @@ struct front {
     char        path[64];       /* where it listens, or "" */
     uint32_t    serial;
     size_t      n_queued;
-    struct told queue[QUEUE];   /* told, but not asked for yet */
+    struct told queue[QUEUE];   /* received, but not consumed yet */
 };
 
 extern struct front front;
@@ -66,8 +67,8 @@ int   keeper_wait(void);
 /* --- frames --- */
 uint32_t front_send(void *frame, size_t size, const int *fds, size_t n_fds);    /* fills in the serial */
 struct told front_next(void);
-/* The next event of this kind about this box and payload; others are kept. */
-struct told front_expect(enum event_type type, uint32_t box, int payload);
+/* The next event of this kind about this box (or family) and payload; others are kept. */
+struct told front_expect(enum event_type type, uint32_t slot, int payload);
 struct told front_answer(uint32_t serial);      /* DONE, READY or GONE with this serial */
 bool  front_is_dropped(void);
 void  told_close(struct told *told);
@@ -95,8 +96,8 @@ struct told box_run(uint32_t box, unsigned payload, struct run run);
 /* Starts sh -c, waits for its end, returns it; out (may be NULL) gets its output as a string. */
 /* The same with a command and a way; its output is waited for, its end is in the event. *ret_way: as STARTED tells it.
  */
-struct event box_do(uint32_t box, unsigned payload, struct run run, char *out, size_t size, int *ret_way);
-struct event box_sh(uint32_t box, unsigned payload, const char *script, char *out, size_t size);
+struct frame_end box_do(uint32_t box, unsigned payload, struct run run, char *out, size_t size, int *ret_way);
+struct frame_end box_sh(uint32_t box, unsigned payload, const char *script, char *out, size_t size);
 
 /* --- the host --- */
 int    keeper_fds(void);                /* open descriptors of the keeper */

@@ -1,5 +1,5 @@
-/* Boxes of a family while they are being born: whatever becomes of the midwife or of the box, the keeper serves others,
- * and nobody is left. */
+/* Boxes of a family while they are being born: if the midwife or the box dies at any moment, the keeper serves others,
+ * and no process is left. */
 #define _GNU_SOURCE
 #include "support.h"
 
@@ -49,7 +49,7 @@ static void leave_stopped(pid_t pid)
     assert_return_code(ptrace(PTRACE_DETACH, pid, NULL, NULL), errno);
 }
 
-/* Asks for a box and stops its midwife: before its first step, or when init is born and nobody knows. */
+/* Requests a box and stops its midwife: before its first step, or when init is born and not reported. */
 static struct birth stop_birth(uint32_t box, bool with_init)
 {
     struct birth b = { .leaves = cgroups_of(front.keeper), .fds = keeper_fds() };
@@ -99,9 +99,9 @@ static void test_a_box_that_is_being_born_holds_nobody_up(void **state)
         must_make(3, SLOT);
         box_end(3);
         assert_true(clock_monotonic_us() - start < SOON_MS * 1000ull);
-        assert_int_equal(box_ask(REQUEST_USAGE, 1, 0).event.result, -EBUSY);
+        assert_int_equal(box_ask(REQUEST_USAGE, 1, 0).event.head.result, -EBUSY);
         go_on(&b);
-        assert_int_equal(front_answer(b.serial).event.type, EVENT_READY);
+        assert_int_equal(front_answer(b.serial).event.head.type, EVENT_READY);
         box_sh(1, 0, "echo born", out, sizeof out);
         assert_string_equal(out, "born\n");
         box_end(1);
@@ -135,7 +135,7 @@ static void test_an_init_that_is_slow_costs_no_processor_time(void **state)
     usleep(LOOK_US);
     assert_true(keeper_cpu_us() - before < LOOK_US / 10);
     go_on(&b);
-    assert_int_equal(front_answer(b.serial).event.type, EVENT_READY);
+    assert_int_equal(front_answer(b.serial).event.head.type, EVENT_READY);
     box_end(1);
 }
 
@@ -147,7 +147,7 @@ static void test_a_midwife_that_never_answers_costs_its_box_only(void **state)
     uint64_t start = clock_monotonic_us();
     assert_keeper_serves(2);
     assert_true(clock_monotonic_us() - start < SOON_MS * 1000ull);
-    assert_int_equal(front_answer(b.serial).event.result, -ETIMEDOUT);
+    assert_int_equal(front_answer(b.serial).event.head.result, -ETIMEDOUT);
     assert_nothing_is_left(&b);
     must_make(1, SLOT);
     box_end(1);
@@ -161,7 +161,7 @@ static void test_a_midwife_that_is_killed_costs_its_box_only(void **state)
     for (int with_init = 0; with_init < 2; with_init++) {
         struct birth b = stop_birth(1, with_init);
         assert_return_code(kill(b.midwife, SIGKILL), errno);
-        assert_int_equal(front_answer(b.serial).event.result, -ECHILD);
+        assert_int_equal(front_answer(b.serial).event.head.result, -ECHILD);
         assert_nothing_is_left(&b);
         must_make(1, SLOT);
         box_end(1);
@@ -176,13 +176,13 @@ static void test_an_init_that_is_killed_before_it_is_known_costs_its_box_only(vo
     assert_return_code(kill(b.init, SIGKILL), errno);
     wait_for(!is_running(b.init));
     go_on(&b);
-    assert_true(front_answer(b.serial).event.result < 0);
+    assert_true(front_answer(b.serial).event.head.result < 0);
     assert_nothing_is_left(&b);
     must_make(1, SLOT);
     box_end(1);
 }
 
-/* They are dead and nobody has told of them when the keeper ends, which is right away. */
+/* They are dead and unreported when the keeper ends, which is right away. */
 static void test_a_keeper_ends_with_unknown_children(void **state)
 {
     (void)state;
@@ -193,8 +193,8 @@ static void test_a_keeper_ends_with_unknown_children(void **state)
     wait_for(!is_running(a.init) && !is_running(b.init));
     assert_return_code(kill(a.midwife, SIGKILL), errno);
     go_on(&b);
-    assert_int_equal(front_answer(a.serial).event.result, -ECHILD);
-    assert_true(front_answer(b.serial).event.result < 0);
+    assert_int_equal(front_answer(a.serial).event.head.result, -ECHILD);
+    assert_true(front_answer(b.serial).event.head.result < 0);
 }
 
 static void test_a_box_is_destroyed_while_it_is_being_born(void **state)
@@ -204,9 +204,9 @@ static void test_a_box_is_destroyed_while_it_is_being_born(void **state)
     for (int with_init = 0; with_init < 2; with_init++) {
         struct birth b = stop_birth(1, with_init);
         uint64_t start = clock_monotonic_us();
-        assert_int_equal(box_ask(REQUEST_DESTROY, 1, 0).event.type, EVENT_GONE);
+        assert_int_equal(box_ask(REQUEST_DESTROY, 1, 0).event.head.type, EVENT_GONE);
         assert_true(clock_monotonic_us() - start < SOON_MS * 1000ull);
-        assert_int_equal(front_answer(b.serial).event.result, -ECANCELED);
+        assert_int_equal(front_answer(b.serial).event.head.result, -ECANCELED);
         assert_nothing_is_left(&b);
         must_make(1, SLOT);
         box_end(1);
@@ -226,9 +226,9 @@ static void test_boxes_are_destroyed_at_any_moment_of_their_birth(void **state)
         uint32_t made = family_order_box(1, SLOT);
         usleep(i * 100);
         uint32_t ended = front_send(&end, sizeof end, NULL, 0);
-        struct event event = front_answer(made).event;
-        assert_true(event.type == EVENT_READY || event.result == -ECANCELED);
-        assert_int_equal(front_answer(ended).event.type, EVENT_GONE);
+        union event event = front_answer(made).event;
+        assert_true(event.head.type == EVENT_READY || event.head.result == -ECANCELED);
+        assert_int_equal(front_answer(ended).event.head.type, EVENT_GONE);
     }
     wait_for(cgroups_of(front.keeper) <= leaves);
     wait_for(keeper_fds() <= fds);
@@ -245,7 +245,7 @@ static void test_a_zygote_that_ends_during_a_birth_leaves_no_box(void **state)
     assert_return_code(kill(find_zygote(), SIGKILL), errno);
     front_expect(EVENT_FAMILY_GONE, SLOT, -1);
     go_on(&b);
-    assert_int_equal(front_answer(b.serial).event.result, -ECHILD);
+    assert_int_equal(front_answer(b.serial).event.head.result, -ECHILD);
     assert_nothing_is_left(&b);
     /* Nor a family: only the janitor. */
     pid_t left[16];
@@ -263,7 +263,7 @@ static void test_a_birth_outlives_its_front(void **state)
     struct birth b = stop_birth(1, true);
     front_close();
     front_connect();
-    assert_int_equal(front_expect(EVENT_BOX, 1, -1).event.code, SLOT + 1);
+    assert_int_equal(front_expect(EVENT_BOX, 1, -1).event.box.family, SLOT + 1);
     front_expect(EVENT_SYNCED, 0, -1);
     go_on(&b);
     front_expect(EVENT_READY, 1, -1);
@@ -272,7 +272,7 @@ static void test_a_birth_outlives_its_front(void **state)
     box_end(1);
 }
 
-/* As many as are born at once in one family; whoever comes after them stands in line. */
+/* As many as are born at once in one family; the next one is queued. */
 enum { AT_ONCE = 4 };
 
 static void stop_births(struct birth *ret)
@@ -296,18 +296,18 @@ static void test_boxes_stand_in_line_for_a_birth(void **state)
     assert_keeper_serves(2);
     must_make(3, SLOT + 1);
     box_end(3);
-    assert_int_equal(box_ask(REQUEST_USAGE, 20, 0).event.result, -EBUSY);
-    assert_int_equal(box_ask(REQUEST_DESTROY, 20, 0).event.type, EVENT_GONE);
-    assert_int_equal(front_answer(in_line[0]).event.result, -ECANCELED);
+    assert_int_equal(box_ask(REQUEST_USAGE, 20, 0).event.head.result, -EBUSY);
+    assert_int_equal(box_ask(REQUEST_DESTROY, 20, 0).event.head.type, EVENT_GONE);
+    assert_int_equal(front_answer(in_line[0]).event.head.result, -ECANCELED);
     assert_true(clock_monotonic_us() - start < SOON_MS * 1000ull);
     /* One place is enough for both others. */
     assert_return_code(kill(b[0].midwife, SIGKILL), errno);
-    assert_int_equal(front_answer(b[0].serial).event.result, -ECHILD);
+    assert_int_equal(front_answer(b[0].serial).event.head.result, -ECHILD);
     for (uint32_t i = 1; i < 3; i++)
-        assert_int_equal(front_answer(in_line[i]).event.type, EVENT_READY);
+        assert_int_equal(front_answer(in_line[i]).event.head.type, EVENT_READY);
     for (uint32_t i = 1; i < AT_ONCE; i++) {
         go_on(&b[i]);
-        assert_int_equal(front_answer(b[i].serial).event.type, EVENT_READY);
+        assert_int_equal(front_answer(b[i].serial).event.head.type, EVENT_READY);
         box_end(10 + i);
     }
     box_end(21);
@@ -327,11 +327,11 @@ static void test_a_zygote_that_ends_leaves_nobody_in_line(void **state)
     uint32_t in_line = family_order_box(20, SLOT);
     assert_return_code(kill(find_zygote(), SIGKILL), errno);
     uint64_t start = clock_monotonic_us();
-    assert_int_equal(front_answer(in_line).event.result, -ECHILD);
+    assert_int_equal(front_answer(in_line).event.head.result, -ECHILD);
     assert_true(clock_monotonic_us() - start < SOON_MS * 1000ull);
     for (uint32_t i = 0; i < AT_ONCE; i++) {
         go_on(&b[i]);
-        assert_int_equal(front_answer(b[i].serial).event.result, -ECHILD);
+        assert_int_equal(front_answer(b[i].serial).event.head.result, -ECHILD);
     }
     wait_for(keeper_children(left, 16) <= 1);
     assert_nothing_is_left(&b[0]);
@@ -348,7 +348,7 @@ static void test_a_line_outlives_its_front(void **state)
     (void)family_order_box(20, SLOT);
     front_close();
     front_connect();
-    assert_int_equal(front_expect(EVENT_BOX, 20, -1).event.code, SLOT + 1);
+    assert_int_equal(front_expect(EVENT_BOX, 20, -1).event.box.family, SLOT + 1);
     front_expect(EVENT_SYNCED, 0, -1);
     for (uint32_t i = 0; i < AT_ONCE; i++)
         go_on(&b[i]);
@@ -368,7 +368,7 @@ static void test_a_keeper_ends_during_births(void **state)
     for (uint32_t i = 0; i < 3; i++)            /* they stand in line */
         (void)family_order_box(20 + i, SLOT);
     pid_t keeper = front.keeper;
-    assert_int_equal(box_ask(REQUEST_USAGE, 22, 0).event.result, -EBUSY);
+    assert_int_equal(box_ask(REQUEST_USAGE, 22, 0).event.head.result, -EBUSY);
     front_close();
     keeper_wait();
     for (uint32_t i = 0; i < AT_ONCE; i++)

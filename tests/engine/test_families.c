@@ -97,12 +97,13 @@ static uint32_t family_ask(uint32_t slot, const char *name)
     snprintf(path, sizeof path, "%s/%s", layer, name);
     char *argv[] = { path, NULL }, *env[] = { "PATH=/usr/bin", NULL };
     struct command_spec command = { .argv = argv, .env = env };
-    struct request_family frame = { .head = { .type = REQUEST_FAMILY, .box = slot }, .token = TOKEN, .template = 1,
+    struct request_family frame = { .head.type = REQUEST_FAMILY, .token = TOKEN, .slot = slot,
                                     .profile = PROFILE_STANDARD, .has_stderr = 1,
                                     .limits = { .pids = 128, .memory_bytes = 128 << 20, .disk_bytes = 1 << 20 } };
     int fds[2] = { -1, 2 };
     struct err e;
 
+    frame_mount_add(&frame.mounts, MOUNT_LAYER, 1);
     assert_int_equal(command_pack(&command, &fds[0], &e), 0);
     uint32_t serial = front_send(&frame, sizeof frame, fds, 2);
     close(fds[0]);
@@ -111,48 +112,54 @@ static uint32_t family_ask(uint32_t slot, const char *name)
 
 void family_make(uint32_t slot, const char *name)
 {
-    struct event event = front_answer(family_ask(slot, name)).event;
+    union event event = front_answer(family_ask(slot, name)).event;
     char text[300];
 
-    err_text(&event.err, text, sizeof text);
-    if (event.type != EVENT_FAMILY)
-        fail_msg("family: %d %s", event.result, text);
-    assert_int_equal(event.box, slot);
-    assert_int_equal(event.token, TOKEN);
+    err_text(&event.done.err, text, sizeof text);
+    if (event.head.type != EVENT_FAMILY)
+        fail_msg("family: %d %s", event.head.result, text);
+    assert_int_equal(event.family.slot, slot);
+    assert_int_equal(event.family.token, TOKEN);
+}
+
+static uint32_t order_end(uint32_t slot)
+{
+    struct request_family_end frame = { .head.type = REQUEST_FAMILY_END, .slot = slot };
+    return front_send(&frame, sizeof frame, NULL, 0);
 }
 
 void family_end(uint32_t slot)
 {
-    struct event event = box_ask(REQUEST_FAMILY_END, slot, 0).event;
-    assert_int_equal(event.type, EVENT_FAMILY_GONE);
-    assert_int_equal(event.result, 0);
+    assert_int_equal(front_answer(order_end(slot)).event.head.result, 0);
+    assert_int_equal(front_expect(EVENT_FAMILY_GONE, slot, -1).event.family_gone.cause.code, 0);
 }
 
 uint32_t family_order_box(uint32_t box, uint32_t slot)
 {
     struct request_create frame = create_frame(box);
 
-    frame_mount_add(&frame, MOUNT_LAYER, 1);
+    frame_mount_add(&frame.mounts, MOUNT_LAYER, 1);
     frame.family = slot + 1;
     return front_send(&frame, sizeof frame, NULL, 0);
 }
 
-static struct event make_in_family(uint32_t box, uint32_t slot)
+static union event make_in_family(uint32_t box, uint32_t slot)
 {
     return front_answer(family_order_box(box, slot)).event;
 }
 
 void must_make(uint32_t box, uint32_t slot)
 {
-    struct event event = make_in_family(box, slot);
+    union event event = make_in_family(box, slot);
     char text[300];
 
-    err_text(&event.err, text, sizeof text);
-    if (event.type != EVENT_READY)
-        fail_msg("box in a family: %d %s", event.result, text);
+    err_text(&event.done.err, text, sizeof text);
+    if (event.head.type != EVENT_READY)
+        fail_msg("box in a family: %d %s", event.head.result, text);
 }
 
 static char *echo_here[] = { "@echo", "here", NULL };
+static const struct run forked = { .argv = echo_here, .way = START_FORK };
 
 static void test_the_ways_to_start_in_a_family(void **state)
 {
@@ -166,11 +173,11 @@ static void test_the_ways_to_start_in_a_family(void **state)
     box_do(3, 0, (struct run){ .script = "echo $0" }, out, sizeof out, &way);
     assert_int_equal(way, 0);
     assert_string_equal(out, "/bin/sh\n");
-    box_do(3, 0, (struct run){ .argv = echo_here, .way = START_FORK }, out, sizeof out, &way);
+    box_do(3, 0, forked, out, sizeof out, &way);
     assert_int_equal(way, 2);
     assert_string_equal(out, "here\n");
     for (int i = 0; i < 3; i++) {
-        struct event end = box_do(3, 0, (struct run){ .argv = echo_here, .way = START_FORK }, out, sizeof out, &way);
+        struct frame_end end = box_do(3, 0, forked, out, sizeof out, &way);
         assert_int_equal(way, 1);
         assert_string_equal(out, "here\n");
         assert_int_equal(end.outcome, OUTCOME_OK);
@@ -179,7 +186,7 @@ static void test_the_ways_to_start_in_a_family(void **state)
     assert_int_equal(way, 0);
     box_end(3);
     family_end(SLOT);
-    assert_int_equal(box_ask(REQUEST_FAMILY_END, SLOT, 0).event.result, -ENOENT);
+    assert_int_equal(front_answer(order_end(SLOT)).event.head.result, -ENOENT);
 }
 
 static void test_forked_payloads_at_once(void **state)
@@ -193,19 +200,18 @@ static void test_forked_payloads_at_once(void **state)
     must_make(0, SLOT);
     for (unsigned i = 0; i < N; i++) {
         assert_return_code(pipe2(in[i], O_CLOEXEC) | pipe2(out[i], O_CLOEXEC), errno);
-        struct told told =
-            box_run(0, i, (struct run){ .argv = cat, .in = in[i][0], .out = out[i][1], .way = START_FORK });
-        assert_int_equal(told.event.result, 0);
+        struct run run = { .argv = cat, .in = in[i][0], .out = out[i][1], .way = START_FORK };
+        assert_int_equal(box_run(0, i, run).event.head.result, 0);
         close(in[i][0]);
         close(out[i][1]);
     }
     for (unsigned i = 0; i < N; i++)
-        assert_int_equal(front_expect(EVENT_STARTED, 0, (int)i).event.code, i ? 1 : 2);
+        assert_int_equal(front_expect(EVENT_STARTED, 0, (int)i).event.started.way, i ? 1 : 2);
     for (unsigned i = 0; i < N; i++) {
         char text[16] = "";
         assert_int_equal(write(in[i][1], "word", 4), 4);
         close(in[i][1]);
-        assert_int_equal(front_expect(EVENT_ENDED, 0, (int)i).event.code, 0);
+        assert_int_equal(front_expect(EVENT_ENDED, 0, (int)i).event.ended.end.code, 0);
         read_some(out[i][0], text, sizeof text - 1, 1000);
         assert_string_equal(text, "word");
         close(out[i][0]);
@@ -226,9 +232,9 @@ static void test_many_boxes_of_a_family_at_once(void **state)
     for (uint32_t i = 0; i < N; i++)
         serial[i] = family_order_box(i, SLOT);
     for (uint32_t i = 0; i < N; i++)
-        assert_int_equal(front_answer(serial[i]).event.type, EVENT_READY);
+        assert_int_equal(front_answer(serial[i]).event.head.type, EVENT_READY);
     for (uint32_t i = 0; i < N; i++) {
-        box_do(i, 0, (struct run){ .argv = echo_here, .way = START_FORK }, out, sizeof out, &way);
+        box_do(i, 0, forked, out, sizeof out, &way);
         assert_int_equal(way, 2);
     }
     for (uint32_t i = 0; i < N; i++)
@@ -250,8 +256,8 @@ static void test_layers_are_there_and_read_only(void **state)
              "test -x zygote && echo end", layer);
     family_make(SLOT, "zygote");
     must_make(0, SLOT);
-    frame_mount_add(&frame, MOUNT_LAYER, 1);
-    assert_int_equal(front_answer(front_send(&frame, sizeof frame, NULL, 0)).event.type, EVENT_READY);
+    frame_mount_add(&frame.mounts, MOUNT_LAYER, 1);
+    assert_int_equal(front_answer(front_send(&frame, sizeof frame, NULL, 0)).event.head.type, EVENT_READY);
     for (uint32_t i = 0; i < 2; i++) {
         box_sh(i, 0, script, out, sizeof out);
         assert_string_equal(out, "layer\nend\n");
@@ -261,8 +267,8 @@ static void test_layers_are_there_and_read_only(void **state)
     box_sh(2, 0, script, out, sizeof out);
     assert_string_equal(out, "end\n");
     frame = create_frame(9);
-    frame_mount_add(&frame, MOUNT_LAYER, 2);
-    assert_int_equal(front_answer(front_send(&frame, sizeof frame, NULL, 0)).event.result, -EINVAL);
+    frame_mount_add(&frame.mounts, MOUNT_LAYER, 2);
+    assert_int_equal(front_answer(front_send(&frame, sizeof frame, NULL, 0)).event.head.result, -EINVAL);
 }
 
 static void test_payloads_of_another_user(void **state)
@@ -280,10 +286,11 @@ static void test_payloads_of_another_user(void **state)
         assert_string_equal(out, "0\n0\n0\nCapEff:\t0000000000000000\nx\n");
         box_do(i, 0, (struct run){ .script = id, .user = 1235 }, out, sizeof out, &way);
         assert_string_equal(out, "1234\n1000\n1000\nCapEff:\t0000000000000000\nx\n");
-        assert_int_equal(box_run(i, 0, (struct run){ .script = id, .user = 65537 }).event.result, -EINVAL);
-        assert_int_equal(box_run(i, 0, (struct run){ .script = id, .group = UINT32_MAX }).event.result, -EINVAL);
+        assert_int_equal(box_run(i, 0, (struct run){ .script = id, .user = 65537 }).event.head.result, -EINVAL);
+        assert_int_equal(box_run(i, 0, (struct run){ .script = id, .group = UINT32_MAX }).event.head.result, -EINVAL);
     }
-    assert_int_equal(box_run(0, 0, (struct run){ .script = id, .user = 1, .way = START_FORK }).event.result, -EINVAL);
+    assert_int_equal(box_run(0, 0, (struct run){ .script = id, .user = 1, .way = START_FORK }).event.head.result,
+                     -EINVAL);
     /* What waited still waits. */
     box_do(0, 0, (struct run){ .argv = echo_here, .way = START_FORK, .user = 1001 }, out, sizeof out, &way);
     assert_int_equal(way, 2);
@@ -315,17 +322,17 @@ static void test_a_killed_zygote_leaves_its_boxes_alive(void **state)
     pid_t zygote = find_zygote();
     must_make(0, SLOT);
     must_make(1, SLOT);
-    assert_int_equal(box_run(0, 0, (struct run){ .argv = nap, .way = START_FORK }).event.result, 0);
-    assert_int_equal(front_expect(EVENT_STARTED, 0, 0).event.code, 2);
+    assert_int_equal(box_run(0, 0, (struct run){ .argv = nap, .way = START_FORK }).event.head.result, 0);
+    assert_int_equal(front_expect(EVENT_STARTED, 0, 0).event.started.way, 2);
     assert_return_code(kill(zygote, SIGKILL), errno);
-    struct event gone = front_expect(EVENT_FAMILY_GONE, SLOT, -1).event;
+    struct event_family_gone gone = front_expect(EVENT_FAMILY_GONE, SLOT, -1).event.family_gone;
     assert_int_equal(gone.signal, SIGKILL);
     assert_int_equal(gone.token, TOKEN);
-    assert_int_equal(gone.result, -ECHILD);
+    assert_int_equal(gone.cause.code, ECHILD);
     /* No new one, but the one that waited is there, and so is what runs. */
-    assert_int_equal(box_run(0, 1, (struct run){ .argv = echo_here, .way = START_FORK }).event.result, -ECHILD);
-    assert_int_equal(make_in_family(2, SLOT).result, -ECHILD);
-    box_do(1, 0, (struct run){ .argv = echo_here, .way = START_FORK }, out, sizeof out, &way);
+    assert_int_equal(box_run(0, 1, forked).event.head.result, -ECHILD);
+    assert_int_equal(make_in_family(2, SLOT).head.result, -ECHILD);
+    box_do(1, 0, forked, out, sizeof out, &way);
     assert_int_equal(way, 2);
     box_sh(0, 1, "echo alive", out, sizeof out);
     assert_string_equal(out, "alive\n");
@@ -364,10 +371,10 @@ static void test_a_parked_child_that_dies_costs_no_box(void **state)
 
     family_make(SLOT, "zygote");
     must_make(0, SLOT);
-    /* Its user is the box's own: whoever else is there is killed, but for init and the script itself. */
+    /* Its user is the box's own: other processes of that user are killed, except init and the script itself. */
     box_sh(0, 0, "for p in /proc/[0-9]*; do p=${p#/proc/}; test $p = 1 -o $p = $$ || kill -9 $p; done; exit 0", out,
            sizeof out);
-    wait_for(box_do(0, 1, (struct run){ .argv = echo_here, .way = START_FORK }, out, sizeof out, &way).code == 0);
+    wait_for(box_do(0, 1, forked, out, sizeof out, &way).code == 0);
     assert_int_equal(way, 1);
     assert_string_equal(out, "here\n");
     box_end(0);
@@ -376,20 +383,24 @@ static void test_a_parked_child_that_dies_costs_no_box(void **state)
 static void test_zygotes_that_never_become_ready(void **state)
 {
     (void)state;
-    struct event event = front_answer(family_ask(SLOT, "zygote-mute")).event;
+    size_t queued = front.n_queued;
+    union event event = front_answer(family_ask(SLOT, "zygote-mute")).event;
 
-    assert_int_equal(event.type, EVENT_DONE);
-    assert_true(event.result < 0);
-    assert_int_equal(event.code, 2);
+    assert_int_equal(event.head.type, EVENT_DONE);
+    assert_true(event.head.result < 0);
+    /* How its zygote ended was told before. */
+    assert_int_equal(front.n_queued, queued + 1);
+    assert_int_equal(front_expect(EVENT_FAMILY_GONE, SLOT, -1).event.family_gone.code, 2);
     for (int i = 0; i < 20; i++) {
         /* Its last word and its end come at once. */
         event = front_answer(family_ask(SLOT, "no-such-program")).event;
-        assert_int_equal(event.result, -ENOENT);
+        assert_int_equal(event.head.result, -ENOENT);
+        front_expect(EVENT_FAMILY_GONE, SLOT, -1);
     }
     event = front_answer(family_ask(KEEPER_FAMILIES, "zygote")).event;
-    assert_int_equal(event.result, -EINVAL);
+    assert_int_equal(event.head.result, -EINVAL);
     family_make(SLOT, "zygote");
-    assert_int_equal(front_answer(family_ask(SLOT, "zygote")).event.result, -EBUSY);
+    assert_int_equal(front_answer(family_ask(SLOT, "zygote")).event.head.result, -EBUSY);
 }
 
 static void test_hostile_zygotes_harm_nobody_else(void **state)
@@ -404,17 +415,17 @@ static void test_hostile_zygotes_harm_nobody_else(void **state)
     must_make(0, 0);
     for (size_t i = 0; i < sizeof fail / sizeof *fail; i++) {
         family_make(1, fail[i]);
-        struct event event = make_in_family(1, 1);
-        assert_int_equal(event.type, EVENT_DONE);
-        assert_true(event.result < 0);
+        union event event = make_in_family(1, 1);
+        assert_int_equal(event.head.type, EVENT_DONE);
+        assert_true(event.head.result < 0);
         front_expect(EVENT_FAMILY_GONE, 1, -1);
     }
-    /* Children that nobody asked for, dead and alive, are gone with the box. */
+    /* Unrequested children, dead and alive, are gone with the box. */
     for (int i = 0; i < 2; i++) {
         family_make(1, i ? "zygote-inside" : "zygote-strangers");
         must_make(1, 1);
         char *echo[] = { "/bin/echo", "hi", NULL };
-        /* Its strangers hold its link open, so that it starts is not told; that it ends is. */
+        /* Unknown processes hold its link open, so its start is not reported; its end is. */
         box_do(1, 0, (struct run){ .argv = echo, .way = START_FORK }, out, sizeof out, NULL);
         assert_string_equal(out, "hi\n");
         box_end(1);
@@ -422,7 +433,7 @@ static void test_hostile_zygotes_harm_nobody_else(void **state)
     }
     /* The janitor, init and zygote of the good family, init of its box and who waits there. */
     wait_for(keeper_children(left, 16) <= 5);
-    box_do(0, 0, (struct run){ .argv = echo_here, .way = START_FORK }, out, sizeof out, &way);
+    box_do(0, 0, forked, out, sizeof out, &way);
     assert_string_equal(out, "here\n");
 }
 
@@ -437,8 +448,8 @@ static void test_a_zygote_that_hangs_does_not_hold_the_keeper_up(void **state)
     box_sh(2, 0, "echo served", out, sizeof out);
     assert_string_equal(out, "served\n");
     struct told told = box_ask(REQUEST_DESTROY, 1, 0);
-    assert_int_equal(told.event.type, EVENT_GONE);
-    assert_true(front_answer(serial).event.result < 0);
+    assert_int_equal(told.event.head.type, EVENT_GONE);
+    assert_true(front_answer(serial).event.head.result < 0);
     family_end(SLOT);
 }
 
@@ -457,8 +468,8 @@ static void test_a_zygote_that_floods_and_never_reads_does_not_hold_the_keeper_u
 {
     (void)state;
     family_make(SLOT, "zygote-born");
-    struct event event = make_in_family(1, SLOT);
-    assert_true(event.result == -EPROTO || event.result == -EPERM);
+    union event event = make_in_family(1, SLOT);
+    assert_true(event.head.result == -EPROTO || event.head.result == -EPERM);
     front_expect(EVENT_FAMILY_GONE, SLOT, -1);
     assert_keeper_serves(2);
 }
@@ -470,10 +481,9 @@ static void test_one_child_for_two_forks_is_refused(void **state)
 
     family_make(SLOT, "zygote-twice");
     must_make(1, SLOT);
-    assert_int_equal(box_run(1, 0, (struct run){ .argv = echo_here, .way = START_FORK }).event.result, 0);
-    assert_int_equal(box_run(1, 1, (struct run){ .argv = echo_here, .way = START_FORK }).event.result, 0);
-    struct event failed = front_expect(EVENT_FAILED, 1, 1).event;
-    assert_int_equal(failed.result, -EPERM);
+    assert_int_equal(box_run(1, 0, forked).event.head.result, 0);
+    assert_int_equal(box_run(1, 1, forked).event.head.result, 0);
+    assert_int_equal(front_expect(EVENT_FAILED, 1, 1).event.failed.err.code, EPERM);
     front_expect(EVENT_ENDED, 1, 0);
     front_expect(EVENT_GONE, 1, -1);
     front_expect(EVENT_FAMILY_GONE, SLOT, -1);
@@ -491,7 +501,7 @@ static void test_descriptors_that_a_child_sends_do_not_stay(void **state)
     assert_return_code(pipe2(out, O_CLOEXEC), errno);
     int fds = keeper_fds();
     struct run run = { .argv = echo_here, .way = START_FORK, .out = out[1] };
-    assert_int_equal(box_run(1, 0, run).event.result, 0);
+    assert_int_equal(box_run(1, 0, run).event.head.result, 0);
     close(out[1]);
     read_until(out[0], "gave\n");
     close(out[0]);
@@ -506,11 +516,10 @@ static void test_a_zygote_that_ends_at_its_birth_is_reaped(void **state)
 {
     (void)state;
     for (int i = 0; i < 30; i++) {
-        struct request_head end = { .type = REQUEST_FAMILY_END, .box = SLOT };
-        uint32_t make = family_ask(SLOT, "zygote");
-        uint32_t serial = front_send(&end, sizeof end, NULL, 0);
+        uint32_t make = family_ask(SLOT, "zygote"), end = order_end(SLOT);
         (void)front_answer(make);
-        assert_int_equal(front_answer(serial).event.result, 0);
+        assert_int_equal(front_answer(end).event.head.result, 0);
+        front_expect(EVENT_FAMILY_GONE, SLOT, -1);
     }
     assert_keeper_serves(2);
 }
@@ -538,12 +547,11 @@ static void test_the_next_front_hears_of_families(void **state)
     box_make(4, NULL);
     front_close();
     front_connect();
-    struct event event = front_expect(EVENT_FAMILY, SLOT, -1).event;
-    assert_int_equal(event.token, TOKEN);
-    assert_int_equal(front_expect(EVENT_BOX, 3, -1).event.code, SLOT + 1);
-    assert_int_equal(front_expect(EVENT_BOX, 4, -1).event.code, 0);
+    assert_int_equal(front_expect(EVENT_FAMILY, SLOT, -1).event.family.token, TOKEN);
+    assert_int_equal(front_expect(EVENT_BOX, 3, -1).event.box.family, SLOT + 1);
+    assert_int_equal(front_expect(EVENT_BOX, 4, -1).event.box.family, 0);
     front_expect(EVENT_SYNCED, 0, -1);
-    box_do(3, 0, (struct run){ .argv = echo_here, .way = START_FORK }, out, sizeof out, &way);
+    box_do(3, 0, forked, out, sizeof out, &way);
     assert_int_equal(way, 2);
 }
 
@@ -556,7 +564,7 @@ static void test_a_killed_keeper_leaves_no_family(void **state)
     family_make(SLOT, "zygote");
     must_make(0, SLOT);
     must_make(1, SLOT);
-    assert_int_equal(box_run(0, 0, (struct run){ .argv = nap, .way = START_FORK }).event.result, 0);
+    assert_int_equal(box_run(0, 0, (struct run){ .argv = nap, .way = START_FORK }).event.head.result, 0);
     front_expect(EVENT_STARTED, 0, 0);
     size_t n = keeper_children(pids, 64);
     pid_t keeper = front.keeper;

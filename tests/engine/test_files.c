@@ -24,7 +24,7 @@ static int open_files(uint32_t box, unsigned payload)
 
     assert_return_code(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), errno);
     struct told told = front_answer(front_send(&q, sizeof q, &pair[1], 1));
-    assert_int_equal(told.event.result, 0);
+    assert_int_equal(told.event.head.result, 0);
     close(pair[1]);
     client_init(pair[0]);
     return pair[0];
@@ -33,9 +33,9 @@ static int open_files(uint32_t box, unsigned payload)
 static void close_files(int fd, uint32_t box, int payload)
 {
     close(fd);
-    struct event end = front_expect(EVENT_ENDED, box, payload).event;
+    struct frame_end end = front_expect(EVENT_ENDED, box, payload).event.ended.end;
     assert_int_equal(end.code, 0);
-    assert_int_equal(box_ask(REQUEST_FORGET, box, (unsigned)payload).event.result, 0);
+    assert_int_equal(box_ask(REQUEST_FORGET, box, (unsigned)payload).event.head.result, 0);
 }
 
 static void test_files_go_in_and_out(void **state)
@@ -135,7 +135,7 @@ static void test_what_is_written_is_charged_to_the_box(void **state)
     struct files_done done = client_upload(fd, ASK(WRITE, .flags = WRITE_NEW, .mode = 0644), "big", data, 32 << 20);
     assert_int_equal(done.code, ENOSPC);
     assert_in_range(done.bytes, 8 << 20, 16 << 20);
-    struct frame_usage usage = box_ask(REQUEST_USAGE, 0, 0).event.usage;
+    struct frame_usage usage = box_ask(REQUEST_USAGE, 0, 0).event.usage.usage;
     assert_true(usage.disk_full);
     assert_in_range(usage.memory_bytes, 8 << 20, 96 << 20);
     assert_done(client_do(fd, ASK(REMOVE), "big", NULL));
@@ -159,7 +159,7 @@ static void test_trees_travel_in_every_profile(void **state)
         q.profile = profile;
         q.limits.disk_bytes = 64 << 20;
         q.limits.memory_bytes = 256 << 20;
-        assert_int_equal(front_answer(front_send(&q, sizeof q, NULL, 0)).event.result, 0);
+        assert_int_equal(front_answer(front_send(&q, sizeof q, NULL, 0)).event.head.result, 0);
         int fd = open_files(profile, 1);
         box_sh(profile, 0,
                "mkdir -p a/b a/closed; head -c 3000000 /dev/urandom >a/b/big; ln -s b/big a/l; echo x >a/closed/x; "
@@ -193,16 +193,16 @@ static void test_a_helper_freezes_and_ends_with_its_box(void **state)
     box_make(0, NULL);
     int fd = open_files(0, 1);
     assert_done(client_do(fd, ASK(STAT), "/", NULL));
-    assert_int_equal(box_ask(REQUEST_FREEZE, 0, 0).event.result, 0);
+    assert_int_equal(box_ask(REQUEST_FREEZE, 0, 0).event.head.result, 0);
     client_ask(fd, ASK(STAT), "/", NULL);
     assert_int_equal(read_some(fd, &byte, 1, 60), 0);
-    assert_int_equal(box_ask(REQUEST_THAW, 0, 0).event.result, 0);
+    assert_int_equal(box_ask(REQUEST_THAW, 0, 0).event.head.result, 0);
     struct answer answer = client_answer(fd, true);
     assert_done(answer.done);
     answer_free(&answer);
-    assert_int_equal(box_ask(REQUEST_FREEZE, 0, 0).event.result, 0);
+    assert_int_equal(box_ask(REQUEST_FREEZE, 0, 0).event.head.result, 0);
     box_end(0);
-    assert_int_equal(front_expect(EVENT_ENDED, 0, 1).event.signal, SIGKILL);
+    assert_int_equal(front_expect(EVENT_ENDED, 0, 1).event.ended.end.signal, SIGKILL);
     assert_true(client_is_over(fd));
     close(fd);
 }
@@ -214,8 +214,8 @@ static void test_a_helper_can_be_ended(void **state)
     int fd = open_files(0, 1);
     struct request_signal q = { .head = { .type = REQUEST_SIGNAL, .payload = 1 }, .signal = SIGTERM };
     assert_done(client_do(fd, ASK(STAT), "/", NULL));
-    assert_int_equal(front_answer(front_send(&q, sizeof q, NULL, 0)).event.result, 0);
-    assert_int_equal(front_expect(EVENT_ENDED, 0, 1).event.signal, SIGTERM);
+    assert_int_equal(front_answer(front_send(&q, sizeof q, NULL, 0)).event.head.result, 0);
+    assert_int_equal(front_expect(EVENT_ENDED, 0, 1).event.ended.end.signal, SIGTERM);
     close(fd);
     box_end(0);
 }
@@ -232,7 +232,7 @@ static void test_a_large_file_is_read_whole_in_every_profile(void **state)
         struct request_create q = create_frame(0);
         q.profile = profile;
         q.limits = limits;
-        assert_int_equal(front_answer(front_send(&q, sizeof q, NULL, 0)).event.result, 0);
+        assert_int_equal(front_answer(front_send(&q, sizeof q, NULL, 0)).event.head.result, 0);
         int fd = open_files(0, 1);
         box_sh(0, 0, "head -c 128M /dev/zero >big", NULL, 0);
         uint64_t best = UINT64_MAX;

@@ -22,8 +22,8 @@ static int start_talker(uint32_t box, unsigned payload)
 {
     int out[2];
     assert_return_code(pipe2(out, O_CLOEXEC), errno);
-    assert_int_equal(
-        box_run(box, payload, (struct run){ .script = "while :; do echo x; done", .out = out[1] }).event.result, 0);
+    struct run run = { .script = "while :; do echo x; done", .out = out[1] };
+    assert_int_equal(box_run(box, payload, run).event.head.result, 0);
     close(out[1]);
     read_until(out[0], "x");
     return out[0];
@@ -47,15 +47,15 @@ static void test_a_frozen_box_stands_still_and_goes_on(void **state)
     box_make(0, NULL);
     int out = start_talker(0, 0);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(box_ask(REQUEST_FREEZE, 0, 0).event.result, 0);
+        assert_int_equal(box_ask(REQUEST_FREEZE, 0, 0).event.head.result, 0);
         drain(out);
         assert_int_equal(read_some(out, text, 1, 60), 0);
-        assert_int_equal(box_ask(REQUEST_FREEZE, 0, 0).event.result, -EBUSY);
-        assert_int_equal(box_run(0, 1, (struct run){ .script = "true" }).event.result, -EBUSY);
-        assert_int_equal(box_ask(REQUEST_USAGE, 0, 0).event.result, 0);
-        assert_int_equal(box_ask(REQUEST_THAW, 0, 0).event.result, 0);
+        assert_int_equal(box_ask(REQUEST_FREEZE, 0, 0).event.head.result, -EBUSY);
+        assert_int_equal(box_run(0, 1, (struct run){ .script = "true" }).event.head.result, -EBUSY);
+        assert_int_equal(box_ask(REQUEST_USAGE, 0, 0).event.head.result, 0);
+        assert_int_equal(box_ask(REQUEST_THAW, 0, 0).event.head.result, 0);
         assert_int_equal(read_some(out, text, 64, DEADLINE_MS), 64);
-        assert_int_equal(box_ask(REQUEST_THAW, 0, 0).event.result, -EBUSY);
+        assert_int_equal(box_ask(REQUEST_THAW, 0, 0).event.head.result, -EBUSY);
     }
     close(out);
     box_end(0);
@@ -67,10 +67,11 @@ static void test_a_frozen_box_can_be_destroyed(void **state)
     box_make(0, NULL);
     int out = start_talker(0, 0);
     box_run(0, 1, (struct run){ .script = "sleep 60" });
-    assert_int_equal(box_ask(REQUEST_FREEZE, 0, 0).event.result, 0);
+    front_expect(EVENT_STARTED, 0, 1);      /* frozen before that it never ran, and has no end */
+    assert_int_equal(box_ask(REQUEST_FREEZE, 0, 0).event.head.result, 0);
     box_end(0);
-    assert_int_equal(front_expect(EVENT_ENDED, 0, 0).event.signal, 9);
-    assert_int_equal(front_expect(EVENT_ENDED, 0, 1).event.signal, 9);
+    assert_int_equal(front_expect(EVENT_ENDED, 0, 0).event.ended.end.signal, 9);
+    assert_int_equal(front_expect(EVENT_ENDED, 0, 1).event.ended.end.signal, 9);
     close(out);
 }
 
@@ -81,8 +82,8 @@ static void test_destroy_with_running_payloads(void **state)
     box_make(3, NULL);
     size_t before = keeper_children(pids, 64);
     for (unsigned i = 0; i < 6; i++)
-        assert_int_equal(box_run(3, i, (struct run){ .script = "setsid sleep 60 & sleep 60 & sleep 60" }).event.result,
-                         0);
+        assert_int_equal(box_run(3, i, (struct run){ .script = "setsid sleep 60 & sleep 60 & sleep 60" })
+                             .event.head.result, 0);
     wait_for(keeper_children(pids, 64) >= before + 10);
     box_end(3);
     for (int i = 0; i < 6; i++)
@@ -101,9 +102,9 @@ static void test_destroy_while_the_box_is_made(void **state)
         struct request_create q = create_frame(1);
         struct request_head end = { .type = REQUEST_DESTROY, .box = 1 };
         uint32_t create = front_send(&q, sizeof q, NULL, 0), destroy = front_send(&end, sizeof end, NULL, 0);
-        struct event answer = front_answer(create).event;
+        struct event_head answer = front_answer(create).event.head;
         assert_true(answer.type == EVENT_READY || (answer.type == EVENT_DONE && answer.result == -ECANCELED));
-        answer = front_answer(destroy).event;
+        answer = front_answer(destroy).event.head;
         assert_int_equal(answer.type, EVENT_GONE);
         assert_int_equal(answer.result, 0);
     }
@@ -119,10 +120,10 @@ static void test_a_killed_init_is_told_with_its_cause(void **state)
     pid_t init = keeper_init();
     assert_true(init > 1);
     assert_return_code(kill(init, SIGKILL), errno);
-    struct event ended = front_expect(EVENT_ENDED, 0, 0).event, gone = front_expect(EVENT_GONE, 0, -1).event;
-    assert_int_equal(ended.signal, 9);
-    assert_int_equal(gone.serial, 0);
-    assert_true(gone.result < 0 && gone.err.code && gone.err.what[0]);
+    assert_int_equal(front_expect(EVENT_ENDED, 0, 0).event.ended.end.signal, 9);
+    struct event_gone gone = front_expect(EVENT_GONE, 0, -1).event.gone;
+    assert_int_equal(gone.head.serial, 0);
+    assert_true(gone.cause.code && gone.cause.what[0]);
     assert_int_equal(gone.token, 1000);
     box_make(0, NULL);
     box_end(0);
@@ -137,7 +138,7 @@ static void test_the_guest_cannot_end_init(void **state)
     box_end(0);
 }
 
-/* The keeper's companion gives birth, in the pid namespace of a process that it is told, to children of the keeper. */
+/* The keeper's companion clones, in the pid namespace of a given process, children of the keeper. */
 static int companion_ask[2] = { -1, -1 }, companion_answer[2] = { -1, -1 };
 
 static void make_strangers(void)
@@ -206,7 +207,7 @@ static void test_a_killed_keeper_leaves_nothing(void **state)
         front_expect(EVENT_STARTED, i, 0);
     }
     for (uint32_t i = 0; i < 3; i++)
-        assert_int_equal(box_ask(REQUEST_FREEZE, i, 0).event.result, 0);
+        assert_int_equal(box_ask(REQUEST_FREEZE, i, 0).event.head.result, 0);
     size_t n;
     wait_for((n = keeper_children(pids, 512)) >= BOXES * 4);
     assert_true(cgroups_of(keeper) >= BOXES);
@@ -238,7 +239,7 @@ static void test_a_killed_keeper_leaves_nothing_that_dies_slowly(void **state)
     box_make(0, NULL);
     box_run(0, 0, (struct run){ .script = "exec sleep 300" });
     wait_for((slow = payload_pid("sleep")) > 0);
-    /* It stands still in the middle of its death for longer than anybody waits at a stretch. */
+    /* It is stopped in the middle of its death for longer than any single wait. */
     assert_return_code(ptrace(PTRACE_SEIZE, slow, NULL, PTRACE_O_TRACEEXIT), errno);
     assert_return_code(kill(keeper, SIGKILL), errno);
     assert_int_equal(keeper_wait(), SIGKILL);
@@ -249,7 +250,7 @@ static void test_a_killed_keeper_leaves_nothing_that_dies_slowly(void **state)
     wait_for(cgroups_of(keeper) == 0);
 }
 
-/* The payload that waits for a command is the keeper's to reap; nobody else waits with it. */
+/* Only the keeper reaps the payload that waits for a command. */
 static void test_a_box_that_dies_slowly_holds_up_nobody(void **state)
 {
     (void)state;
@@ -262,9 +263,9 @@ static void test_a_box_that_dies_slowly_holds_up_nobody(void **state)
     assert_int_equal(waitpid(slow, NULL, __WALL), slow);
     box_make(1, NULL);
     box_sh(1, 0, "true", NULL, 0);
-    assert_int_equal(box_ask(REQUEST_USAGE, 0, 0).event.result, -ENOENT);
+    assert_int_equal(box_ask(REQUEST_USAGE, 0, 0).event.head.result, -ENOENT);
     (void)ptrace(PTRACE_DETACH, slow, NULL, NULL);
-    assert_int_equal(front_answer(serial).event.result, 0);
+    assert_int_equal(front_answer(serial).event.head.result, 0);
     box_end(1);
 }
 
@@ -297,7 +298,7 @@ static void test_a_box_that_freezes_slowly_holds_up_nobody(void **state)
     char folder[64];
     pid_t slow;
 
-    /* Where v1 freezes the box itself, it cannot hold anybody back from it. */
+    /* Where v1 freezes the box itself, it cannot exempt any process. */
     if (access("/sys/fs/cgroup/unified/cgroup.procs", F_OK) < 0 || access("/sys/fs/cgroup/freezer/tasks", F_OK) < 0)
         skip();
     snprintf(folder, sizeof folder, "/sys/fs/cgroup/freezer/test-engine-%d", getpid());
@@ -314,18 +315,18 @@ static void test_a_box_that_freezes_slowly_holds_up_nobody(void **state)
     uint32_t used = front_send(&usage, sizeof usage, NULL, 0);
     assert_return_code(kill(front.keeper, SIGCONT), errno);
     struct told told[2];
-    for (int i = 0; i < 2; i += told[i].event.serial != 0)
+    for (int i = 0; i < 2; i += told[i].event.head.serial != 0)
         told[i] = front_next();
     let_go(folder);
-    assert_int_equal(told[0].event.serial, connected);
-    assert_int_equal(told[0].event.result, -EBUSY);
-    assert_int_equal(told[1].event.serial, used);
-    int r = front_answer(frozen).event.result;
+    assert_int_equal(told[0].event.head.serial, connected);
+    assert_int_equal(told[0].event.head.result, -EBUSY);
+    assert_int_equal(told[1].event.head.serial, used);
+    int r = front_answer(frozen).event.head.result;
     /* Too slow for its deadline, maybe; then it runs, and can be frozen now. */
     if (r == -ETIMEDOUT)
-        r = box_ask(REQUEST_FREEZE, 0, 0).event.result;
+        r = box_ask(REQUEST_FREEZE, 0, 0).event.head.result;
     assert_int_equal(r, 0);
-    assert_int_equal(box_ask(REQUEST_THAW, 0, 0).event.result, 0);
+    assert_int_equal(box_ask(REQUEST_THAW, 0, 0).event.head.result, 0);
 
     /* One that is destroyed meanwhile is not frozen any more. */
     hold(folder, slow);
@@ -334,10 +335,10 @@ static void test_a_box_that_freezes_slowly_holds_up_nobody(void **state)
     struct request_head end = { .type = REQUEST_DESTROY };
     uint32_t gone = front_send(&end, sizeof end, NULL, 0);
     assert_return_code(kill(front.keeper, SIGCONT), errno);
-    assert_int_equal(front_answer(frozen).event.result, -ECANCELED);
+    assert_int_equal(front_answer(frozen).event.head.result, -ECANCELED);
     let_go(folder);
-    assert_int_equal(front_answer(gone).event.result, 0);
-    assert_int_equal(front_expect(EVENT_ENDED, 0, 0).event.signal, 9);
+    assert_int_equal(front_answer(gone).event.head.result, 0);
+    assert_int_equal(front_expect(EVENT_ENDED, 0, 0).event.ended.end.signal, 9);
     wait_for(rmdir(folder) == 0);
     box_end(1);
 }
@@ -393,7 +394,7 @@ static void test_sigterm_ends_the_keeper_cleanly(void **state)
     box_make(1, NULL);
     box_run(0, 0, (struct run){ .script = "sleep 300" });
     front_expect(EVENT_STARTED, 0, 0);
-    assert_int_equal(box_ask(REQUEST_FREEZE, 0, 0).event.result, 0);
+    assert_int_equal(box_ask(REQUEST_FREEZE, 0, 0).event.head.result, 0);
     size_t n = keeper_children(pids, 64);
     assert_return_code(kill(keeper, SIGTERM), errno);
     front_expect(EVENT_GONE, 0, -1);
@@ -471,7 +472,7 @@ static void test_100_boxes_at_once(void **state)
     for (uint32_t i = 0; i < BOXES; i++)
         box_run(i, 0, (struct run){ .script = "exit 7" });
     for (uint32_t i = 0; i < BOXES; i++)
-        assert_int_equal(front_expect(EVENT_ENDED, i, 0).event.code, 7);
+        assert_int_equal(front_expect(EVENT_ENDED, i, 0).event.ended.end.code, 7);
     printf("engine: 100 boxes made and run in %.2f s\n", (double)(clock_monotonic_us() - start) / 1e6);
     for (uint32_t i = 0; i < BOXES; i++) {
         struct request_head q = { .type = REQUEST_DESTROY, .box = i };
@@ -494,7 +495,7 @@ static void test_a_keeper_that_was_stopped_calls_nobody_late(void **state)
     assert_return_code(pipe2(in, O_CLOEXEC) | pipe2(out, O_CLOEXEC), errno);
     struct run run = { .script = "echo runs; read x; exit 3", .in = in[0], .out = out[1], .timeout_ms = 10000 };
     uint64_t start = clock_monotonic_us();
-    assert_int_equal(box_run(1, 0, run).event.result, 0);
+    assert_int_equal(box_run(1, 0, run).event.head.result, 0);
     close(in[0]);
     close(out[1]);
     read_until(out[0], "runs\n");
@@ -503,7 +504,7 @@ static void test_a_keeper_that_was_stopped_calls_nobody_late(void **state)
     assert_int_equal(read_some(out[0], text, sizeof text, DEADLINE_MS), 0);
     wait_for(clock_monotonic_us() > start + 10100000);
     kill(front.keeper, SIGCONT);
-    struct event ended = front_expect(EVENT_ENDED, 1, 0).event;
+    struct frame_end ended = front_expect(EVENT_ENDED, 1, 0).event.ended.end;
     assert_int_equal(ended.outcome, OUTCOME_ERROR);
     assert_int_equal(ended.code, 3);
     close(in[1]);

@@ -57,7 +57,7 @@ static void make_family(const char *program)
     struct start start = { .command = &command, .stdio = { -1, -1, 2 } };
 
     must(box_host_open(&host, &e), "host");
-    must(facts_read_root(&host.facts, NULL, &e), "facts");
+    must(facts_read_root(&host.facts, NULL, false, &e), "facts");
     must(plan_make(&spec, &host.facts, &plan, &e), "plan");
     FD file = open(program, O_PATH | O_CLOEXEC);
     with = spec;
@@ -175,8 +175,7 @@ static size_t count_descriptors(void)
     return n;
 }
 
-/* The midwife is killed at one moment after another, or the box is ended. What was born and of whom nobody has told is
- * found. */
+/* The midwife is killed at one moment after another, or the box is ended. A born and unreported process is found. */
 static void test_a_birth_that_is_ended_at_any_moment_leaves_nobody(void)
 {
     static struct engine_box box;

@@ -7,7 +7,9 @@ import subprocess
 import tempfile
 
 import pytest
-from conftest import DEADLINE, LIMITS, Run, below, run
+from conftest import LIMITS, Run, run
+from support.processes import descendants
+from support.waiting import DEADLINE_S
 
 
 def test_a_builtin_runs_without_exec():
@@ -151,7 +153,7 @@ def test_the_payload_outlives_the_zygote():
     payload, zygote = box.find("sh"), box.find("zygote")
     os.kill(zygote, signal.SIGKILL)
     fate = pathlib.Path(f"/proc/{zygote}/stat")
-    assert payload in below(box.pid)
+    assert payload in descendants(box.pid)
     result = box.finish("after\n")
     assert (result.status, result.stdout) == (0, "got after\n") and not fate.exists()
 
@@ -159,7 +161,7 @@ def test_the_payload_outlives_the_zygote():
 def test_the_end_of_the_family_is_the_end_of_its_boxes():
     box = Run(["@sleep", "100"])
     box.process.stdout.readline()
-    inits = [pid for pid, name in below(box.pid).items() if name == "init"]
+    inits = [pid for pid, name in descendants(box.pid).items() if name == "init"]
     depth = {len([line for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("NSpid")][0].split()): pid
              for pid in inits}
     os.kill(depth[min(depth)], signal.SIGKILL)
@@ -169,11 +171,11 @@ def test_the_end_of_the_family_is_the_end_of_its_boxes():
 def test_nothing_outlives_the_keeper():
     box = Run(["@sleep", "100"])
     box.process.stdout.readline()
-    assert len(below(box.pid)) >= 4
+    assert len(descendants(box.pid)) >= 4
     os.kill(box.pid, signal.SIGKILL)
-    box.process.communicate(timeout=DEADLINE)
+    box.process.communicate(timeout=DEADLINE_S)
     box.report.unlink()
-    box.assert_nothing_is_left()
+    box.baseline.assert_nothing_left(box.pid)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="becomes an ordinary user")

@@ -1,8 +1,9 @@
-"""The zygote runs the tenant's code. Whatever it does, the keeper says clearly what was wrong and nothing is left."""
+"""The zygote runs the tenant's code. Whatever it does, the keeper reports the fault clearly and nothing is left."""
 import os
 
 import pytest
-from conftest import DEADLINE, LIMITS, Run, run
+from conftest import LIMITS, Run, run
+from support.waiting import DEADLINE_S
 
 COMMAND = ["/bin/echo", "ran"]
 USERS = [pytest.param(user, marks=pytest.mark.skipif(os.getuid() != 0, reason="becomes an ordinary user")) for user in (65534, "carreltest")] + [None]
@@ -87,6 +88,6 @@ def test_a_keeper_that_is_interrupted_while_the_zygote_hangs_leaves_nothing(host
     box = Run(COMMAND, zygote=hostile("hang"))
     box.find("init")
     box.process.kill()
-    box.process.communicate(timeout=DEADLINE)
+    box.process.communicate(timeout=DEADLINE_S)
     box.report.unlink()
-    box.assert_nothing_is_left()
+    box.baseline.assert_nothing_left(box.pid)

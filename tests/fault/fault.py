@@ -43,7 +43,7 @@ TOLERATED = {
     ("carrel", "prctl"): (WAY_BACK, "likewise"),
 }
 
-# (role, call) -> what the error must name, if the call fails anywhere but on the way back.
+# (role, call) -> the noun that the error must have, if the call fails anywhere but on the way back.
 NAMED = {("carrel", "prctl"): ("own rights", "CAP_SETPCAP"), ("carrel", "setresuid"): ("CAP_SETUID",)}
 
 
@@ -59,7 +59,7 @@ CALLS = system_calls()
 
 
 class Way:
-    """How carrel is started: by whom, with which options. The witness comes in by a mount or with its own root filesystem."""
+    """How carrel is started: the user and the options. The witness comes in by a mount or with its own root filesystem."""
 
     def __init__(self, name, place, options, user=None, own_root=False, unlike=()):
         self.name = name
@@ -157,7 +157,7 @@ def limits_of(pid):
 
 
 def seen_from_outside(pid):
-    """What must be the same each time, as lines. The process stands still right after its exec."""
+    """The lines that must be the same each time. The process is stopped right after its exec."""
     status = dict(line.split(":\t", 1) for line in read(f"/proc/{pid}/status").splitlines() if ":\t" in line)
     uids = status["Uid"].split()
     host = read("/proc/self/uid_map").split()
@@ -182,7 +182,7 @@ def seen_from_outside(pid):
 
 
 def check_reference(way, run):
-    """The run without a failure is what all others are compared with, so it is judged by itself."""
+    """The run without a failure is the baseline for all others, so it is judged by itself."""
     inside, outside = run.stdout.splitlines(), "\n".join(run.outside or [])
     wanted = ["uid 1000 1000 1000", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2", "pid 2 parent 0 session 2",
               "file /etc/shadow ENOENT", "write /x EROFS", "write /usr/x EROFS", "write /w/x EROFS", "unshare user: EPERM", "mount: EPERM",
@@ -207,8 +207,9 @@ def check_reference(way, run):
     return problems
 
 
-# What a box may have or not, as the host gives it: configuration of the host's, read-only; terminals of its own. It is no part of the walls.
-CONVENIENCE = re.compile(r"mount /etc/\S+ /etc/\S+ ro,nosuid,nodev,noexec,|mount /dev/pts / rw,nosuid,noexec,")
+# What a box may have or not, as the host gives it: configuration of the host's and its own cgroup, read-only; terminals of its own. It is no part of
+# the walls.
+CONVENIENCE = re.compile(r"mount /etc/\S+ /etc/\S+ ro,nosuid,nodev,noexec,|mount /sys/fs/cgroup\S* /carrel-\S+ ro,nosuid,nodev,noexec,|mount /dev/pts / rw,nosuid,noexec,")
 
 
 def walls(lines):
@@ -226,7 +227,7 @@ def first_difference(now, reference):
 
 
 def leftovers(run):
-    """Cgroups whose name holds the run's pid."""
+    """Cgroups whose name has the run's pid."""
     found = []
     for base in ["/sys/fs/cgroup", *(str(p) for p in pathlib.Path("/sys/fs/cgroup").iterdir() if p.is_dir())]:
         try:
@@ -237,7 +238,7 @@ def leftovers(run):
 
 
 def difference(run, reference):
-    """How the box was another one than without a failure; None if it was the same."""
+    """The difference of the box from one without a failure; None if there was none."""
     if run.outside and walls(run.outside) != walls(reference.outside):
         return "outside: " + first_difference(walls(run.outside), walls(reference.outside))
     if run.status == 0 and run.stdout != reference.stdout:
@@ -312,7 +313,7 @@ def jobs_of(way, reference, args):
 
 
 def way_back(reference):
-    """The calls of carrel right after a clone, by which it becomes again what it was before."""
+    """The calls of carrel right after a clone, by which it restores its own state."""
     found, since = set(), None
     for role, n, name, _ in reference.calls:
         if role != "carrel":

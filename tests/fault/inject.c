@@ -233,7 +233,7 @@ static void take_stop(struct task *task, int status)
     struct __ptrace_syscall_info info;
 
     if (!task->is_known) {
-        task->has_first_stop = true;    /* its parent has not told of it yet */
+        task->has_first_stop = true;    /* its parent has not reported it yet */
         return;
     }
     if (signal == (SIGTRAP | 0x80)) {

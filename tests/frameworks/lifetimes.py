@@ -1,4 +1,4 @@
-"""A program that is killed leaves nothing: its server, which nobody else uses, ends with all boxes."""
+"""A program that is killed leaves nothing: its server, which has no other user, ends with all boxes."""
 import pathlib
 import signal
 import subprocess

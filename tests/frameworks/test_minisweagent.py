@@ -101,7 +101,7 @@ def test_errors_say_what_is_wrong(environment):
         CarrelEnvironment(memory="1K")
     environment.box.delete()
     output = environment.execute({"command": "true"})
-    assert output["returncode"] == -1 and "the box is deleted" in output["exception_info"]
+    assert output["returncode"] == -1 and "the box was deleted" in output["exception_info"]
 
 
 @pytest.mark.slow

@@ -23,13 +23,16 @@ class Secret:
         self.path.unlink()
 
 
-def check_walls(run):
-    """run(line): what the agent sees of a line for the shell, or of the error, as text."""
+def check_walls(run, hears_refusals=True):
+    """run(line): what the agent sees of a line for the shell, or of the error, as text. hears_refusals: also what the
+    network refused to it."""
     with Secret() as secret:
         seen = run(f"cat {secret.path}; ls -a {secret.path.parent}; echo looked")
         assert "looked" in seen and secret.text not in seen and secret.path.name not in seen.replace(
             str(secret.path), ""), seen
     assert "unreachable" in run(f'python3 -c "{CONNECT}" 2>&1').lower()
+    seen = run("getent ahosts index.example.org")
+    assert not hears_refusals or "has no network: index.example.org was refused; allow it with allow=[" in seen, seen
     if HOLDS_MEMORY:
         assert "out of memory" in run(f'python3 -c "{EAT}"')
 

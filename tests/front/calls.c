@@ -150,7 +150,7 @@ struct call *begin_call(const char *grant, const char *function, const char *arg
     struct wish *w = wish();
     struct call *c = &calls[w - wishes];
     const struct call_options o = { .function = function,
-                                    .who = "somebody",
+                                    .who = grant ? grant : "uid:0",
                                     .args = { args, args ? strlen(args) : 0 },
                                     .timeout_ms = timeout_ms ? timeout_ms : TIMEOUT_MS,
                                     .owner = c,
@@ -224,7 +224,7 @@ static void check_service(const struct service *s)
 
     assert_int_equal(s->exec != NULL, s->state == SERVICE_READY);
     if (s->exec) {
-        assert_ptr_equal(s->exec->service, s);
+        assert_ptr_equal(s->exec->owned_by, s);
         assert_ptr_equal(s->exec->box, s->box);
         assert_true(box_is_alive(s->box));
         assert_true(json_array_size(s->functions) > 0);
@@ -236,6 +236,7 @@ static void check_service(const struct service *s)
     assert_null(p->watchers);
     assert_ptr_equal(p->calls_end, &p->calls);
     assert_int_equal(s->n_calls + p->n_async + p->queued_bytes + p->share.held, 0);
+    assert_null(p->holders);
     assert_int_equal(p->link.partials.held, 0);
     assert_null(p->link.partial);
     assert_false(p->load_timer.armed || p->close_timer.armed || p->wants_box || p->restart_wanted);
@@ -252,6 +253,6 @@ void check_services(void)
     }
     for (const struct box *b = front.boxes.first; b; b = b->next)
         for (const struct exec *x = b->execs; x; x = x->next)
-            if (x->about_kernel && x->state != EXEC_ENDED && !x->service)
+            if (x->owner && x->state != EXEC_ENDED && !x->owned_by)
                 fail_msg("%s: a worker that nobody has is left", playing);
 }

@@ -2,6 +2,7 @@
 #ifndef CARREL_TESTS_FRONT_CALLS_H
 #define CARREL_TESTS_FRONT_CALLS_H
 
+#include "front/request/admitted.h"
 #include "front/services/grants.h"
 #include "front/services/services.h"
 #include "front/stage.h"

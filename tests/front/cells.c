@@ -216,7 +216,7 @@ static void check_kernel(const struct kernel *k)
     assert_int_equal(k->exec != NULL, k->state != KERNEL_DEAD);
     if (k->exec) {
         assert_non_null(g);
-        assert_ptr_equal(k->exec->kernel, k);
+        assert_ptr_equal(k->exec->owned_by, k);
     } else {
         assert_true(k->reason[0] && k->outcome);
     }
@@ -235,8 +235,8 @@ static void check_kernel(const struct kernel *k)
     assert_int_equal(k->n_clients + p->n_paused, 0);
     assert_false(p->link.held || p->restart_wanted || p->ladder_timer.armed || p->close_timer.armed);
     for (size_t i = 0; i < p->n_ring; i++) {
-        bytes += p->ring[i]->size;
-        assert_int_equal(p->ring[i]->refs, 1);
+        bytes += p->ring[i]->raw.size;
+        assert_int_equal(p->ring[i]->raw.refs, 1);
     }
     assert_int_equal(bytes, p->ring_bytes);
 }
@@ -252,6 +252,6 @@ void check_kernels(void)
     assert_int_equal(front.ring_bytes, bytes);
     for (const struct box *b = front.boxes.first; b; b = b->next)
         for (const struct exec *x = b->execs; x; x = x->next)
-            if (x->about_kernel && x->state != EXEC_ENDED && !x->kernel && !x->service)
+            if (x->owner && x->state != EXEC_ENDED && !x->owned_by)
                 fail_msg("%s: a process that nobody has is left", playing);
 }

@@ -36,7 +36,7 @@ int            end_cell(struct cell *c, enum outcome outcome, const char *text);
 /* All three. */
 int            run_cell(const char *box, const char *code, enum outcome outcome, const char *text);
 
-/* Somebody who listens, and can be slow. */
+/* A listener that can be slow. */
 struct listener {
     struct kernel_client client;
     bool                 is_slow;       /* takes one message at a time */

@@ -138,7 +138,7 @@ static void hear_packet(struct fake_guest *g, unsigned times)
     ssize_t n = recv(g->link, packet, sizeof packet, MSG_DONTWAIT);
 
     if (n <= (ssize_t)sizeof head) {
-        guest_exit(g, 0, 0);        /* nobody is there any more */
+        guest_exit(g, 0, 0);        /* the front is gone */
         return;
     }
     memcpy(&head, packet, sizeof head);

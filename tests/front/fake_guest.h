@@ -58,7 +58,7 @@ bool               guest_will_say(const struct fake_guest *g);
 /* One message in or out; times 0: it is lost, 2: it comes twice. */
 void               guest_turn(struct fake_guest *g, unsigned times);
 void               guest_signal(struct fake_guest *g, int signal);
-/* A packet that nobody may send. */
+/* An illegal packet. */
 void               guest_lie(struct fake_guest *g);
 void               guest_close_link(struct fake_guest *g);
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/fdpass.h"
 #include "proto/create.h"
 #include "proto/names.h"
 #include "unit/unit.h"
@@ -80,56 +81,96 @@ static void note_store(struct fake_keeper *k, uint64_t number, bool there)
 
 /* ---- frames out ---- */
 
-static void tell(struct fake_keeper *k, struct event event, const int *fds, size_t n_fds)
+static void tell_with(struct fake_keeper *k, const void *event, size_t size, const int *fds, size_t n_fds)
 {
-    assert_true(k->n < FAKE_QUEUE && n_fds <= KEEPER_HELD);
+    assert_true(k->n < FAKE_QUEUE && n_fds <= KEEPER_HELD && size <= sizeof(union event));
     size_t at = (k->first + k->n++) % FAKE_QUEUE;
-    k->queue[at].event = event;
+    memcpy(&k->queue[at].event, event, size);
+    k->queue[at].size = size;
     k->queue[at].n_fds = n_fds;
     for (size_t i = 0; i < n_fds; i++)
         k->queue[at].fds[i] = fds[i];
 }
 
+/* A frame of any type. */
+#define tell(k, frame) tell_with(k, &(frame), sizeof(frame), NULL, 0)
+
+static struct event_head answer_head(const struct request_head *q, enum event_type type)
+{
+    return (struct event_head){
+        .type = (uint16_t)type, .payload = q->payload, .box = q->box, .serial = q->serial
+    };
+}
+
 static void answer(struct fake_keeper *k, const struct request_head *q, int code)
 {
-    struct event done = { .type = EVENT_DONE, .box = q->box, .payload = q->payload, .serial = q->serial };
+    struct event_done done = { .head = answer_head(q, EVENT_DONE) };
 
     if (code)
-        done.result = err_set(&done.err, code, STEP_USAGE, "the fake keeper refuses");
-    tell(k, done, NULL, 0);
+        done.head.result = err_set(&done.err, code, STEP_USAGE, "the fake keeper refuses");
+    tell(k, done);
+}
+
+static void tell_end(struct fake_keeper *k, const struct fake_payload *p)
+{
+    if (p->end.head.type == EVENT_ENDED)
+        tell(k, p->end.ended);
+    else
+        tell(k, p->end.failed);
+}
+
+static void tell_payload(struct fake_keeper *k, const struct fake_box *b, uint16_t slot, const struct fake_payload *p)
+{
+    struct event_payload event = { .head = { .type = EVENT_PAYLOAD, .box = b->slot, .payload = slot },
+                                   .token = p->token,
+                                   .has_ended = p->end.head.type != 0,
+                                   .n_held = (uint32_t)p->n_held };
+
+    tell_with(k, &event, sizeof event, p->held, p->n_held);
+    if (event.has_ended)
+        tell_end(k, p);
+}
+
+static void tell_box(struct fake_keeper *k, const struct fake_box *b)
+{
+    struct event_box event = { .head = { .type = EVENT_BOX, .box = b->slot },
+                               .token = b->token,
+                               .state = b->frozen ? BOX_FROZEN : BOX_READY,
+                               .family = b->family };
+
+    tell(k, event);
+    for (uint16_t i = 0; i < FAKE_PAYLOADS; i++)
+        if (b->payload[i].there)
+            tell_payload(k, b, i, &b->payload[i]);
+}
+
+static void tell_family(struct fake_keeper *k, uint32_t slot, uint32_t serial)
+{
+    struct event_family event = { .head = { .type = EVENT_FAMILY, .serial = serial },
+                                  .token = k->family[slot],
+                                  .slot = slot };
+
+    tell(k, event);
 }
 
 static void tell_all(struct fake_keeper *k)
 {
-    tell(k, (struct event){ .type = EVENT_HELLO, .result = KEEPER_VERSION, .state = 1, .code = 7, .n_held = 1 }, NULL,
-         0);
+    const struct event_hello hello = {
+        .head.type = EVENT_HELLO, .version = KEEPER_VERSION, .n_templates = 1, .can_store = 1,
+        .most_boxes = KEEPER_BOXES, .walls.can = 7
+    };
+
+    tell(k, hello);
     for (uint32_t i = 0; i < KEEPER_FAMILIES; i++)
         if (k->family[i])
-            tell(k, (struct event){ .type = EVENT_FAMILY, .box = i, .token = k->family[i] }, NULL, 0);
+            tell_family(k, i, 0);
     for (int i = 0; i < FAKE_STORES; i++)
         if (k->store[i])
-            tell(k, (struct event){ .type = EVENT_STORE, .token = k->store[i] }, NULL, 0);
-    for (int i = 0; i < FAKE_BOXES; i++) {
-        struct fake_box *b = &k->box[i];
-        if (!b->there)
-            continue;
-        tell(k, (struct event){ .type = EVENT_BOX, .box = b->slot, .token = b->token, .state = b->frozen ? 3 : 2,
-                                .code = (int32_t)b->family }, NULL, 0);
-        for (uint16_t j = 0; j < FAKE_PAYLOADS; j++) {
-            struct fake_payload *p = &b->payload[j];
-            struct event event = p->end;
-            if (!p->there)
-                continue;
-            event.type = EVENT_PAYLOAD;
-            event.box = b->slot;
-            event.payload = j;
-            event.token = p->token;
-            event.state = p->end.type != 0;
-            event.n_held = (uint32_t)p->n_held;
-            tell(k, event, p->held, p->n_held);
-        }
-    }
-    tell(k, (struct event){ .type = EVENT_SYNCED }, NULL, 0);
+            tell(k, ((struct event_store){ .head.type = EVENT_STORE, .store = k->store[i] }));
+    for (int i = 0; i < FAKE_BOXES; i++)
+        if (k->box[i].there)
+            tell_box(k, &k->box[i]);
+    tell(k, (struct event_head){ .type = EVENT_SYNCED });
 }
 
 void fake_disconnect(struct fake_keeper *k)
@@ -144,10 +185,13 @@ static void ended(struct fake_keeper *k, const struct fake_box *b, uint16_t slot
     p->out = fd_close(p->out);
     guest_free(p->guest);
     p->guest = NULL;
-    p->end = (struct event){ .type = EVENT_ENDED, .box = b->slot, .payload = slot, .token = p->token,
-                             .signal = sig, .code = sig ? -1 : code, .wall_us = 1000,
-                             .outcome = sig ? OUTCOME_KILLED : code ? OUTCOME_ERROR : OUTCOME_OK };
-    tell(k, p->end, NULL, 0);
+    p->end.ended = (struct event_ended){
+        .head = { .type = EVENT_ENDED, .box = b->slot, .payload = slot },
+        .token = p->token,
+        .end = { .signal = sig, .code = sig ? -1 : code, .wall_us = 1000,
+                 .outcome = sig ? OUTCOME_KILLED : code ? OUTCOME_ERROR : OUTCOME_OK },
+    };
+    tell_end(k, p);
 }
 
 /* A guest may have ended by itself. */
@@ -194,25 +238,11 @@ static bool strikes(struct fake_keeper *k)
 
 static void send_one(struct fake_keeper *k)
 {
-    union {
-        struct cmsghdr header;
-        char           space[CMSG_SPACE(KEEPER_HELD * sizeof(int))];
-    } control = { 0 };
-    struct event *event = &k->queue[k->first].event;
-    size_t n_fds = k->queue[k->first].n_fds;
-    struct iovec part = { .iov_base = event, .iov_len = sizeof *event };
-    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+    ssize_t size = (ssize_t)k->queue[k->first].size;
+    ssize_t n = fdpass_send(k->link, &k->queue[k->first].event, (size_t)size, k->queue[k->first].fds,
+                            k->queue[k->first].n_fds, 0);
 
-    if (n_fds) {
-        message.msg_control = &control;
-        message.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
-        control.header.cmsg_level = SOL_SOCKET;
-        control.header.cmsg_type = SCM_RIGHTS;
-        control.header.cmsg_len = CMSG_LEN(n_fds * sizeof(int));
-        memcpy(CMSG_DATA(&control.header), k->queue[k->first].fds, n_fds * sizeof(int));
-    }
-    ssize_t n = sendmsg(k->link, &message, MSG_NOSIGNAL);
-    assert_true(n == sizeof *event || (n < 0 && errno == EPIPE));
+    assert_true(n == size || n == -EPIPE);
     k->first = (k->first + 1) % FAKE_QUEUE;
     k->n--;
 }
@@ -229,7 +259,7 @@ static void create(struct fake_keeper *k, const struct request_create *q)
     while (b < k->box + FAKE_BOXES && b->there)
         b++;
     assert_true(b < k->box + FAKE_BOXES);
-    uint64_t store = frame_mount_number(q, MOUNT_STORE);
+    uint64_t store = frame_mount_number(&q->mounts, MOUNT_STORE);
     *b = (struct fake_box){
         .there = true, .slot = q->head.box, .token = q->token, .store = store, .family = q->family
     };
@@ -237,16 +267,18 @@ static void create(struct fake_keeper *k, const struct request_create *q)
         b->payload[i].out = -1;
     if (store)
         note_store(k, store, true);
-    tell(k, (struct event){ .type = EVENT_READY, .box = b->slot, .token = b->token, .serial = q->head.serial }, NULL,
-         0);
+    const struct event_head ready = answer_head(&q->head, EVENT_READY);
+    tell(k, ready);
 }
 
 static void failed(struct fake_keeper *k, const struct fake_box *b, uint16_t slot, struct fake_payload *p)
 {
     p->out = fd_close(p->out);
-    p->end = (struct event){ .type = EVENT_FAILED, .box = b->slot, .payload = slot, .token = p->token };
-    p->end.result = err_set(&p->end.err, EAGAIN, STEP_EXEC, "the fake zygote cannot");
-    tell(k, p->end, NULL, 0);
+    p->end.failed = (struct event_failed){
+        .head = { .type = EVENT_FAILED, .box = b->slot, .payload = slot }, .token = p->token
+    };
+    (void)err_set(&p->end.failed.err, EAGAIN, STEP_EXEC, "the fake zygote cannot");
+    tell_end(k, p);
 }
 
 static bool is_socket(int fd)
@@ -285,8 +317,12 @@ static void start(struct fake_keeper *k, const struct request_start *q, int *fds
         failed(k, b, q->head.payload, p);
         return;
     }
-    tell(k, (struct event){ .type = EVENT_STARTED, .box = b->slot, .payload = q->head.payload, .token = p->token,
-                            .code = q->way == START_FORK }, NULL, 0);
+    const struct event_started started = {
+        .head = { .type = EVENT_STARTED, .box = b->slot, .payload = q->head.payload },
+        .token = p->token,
+        .way = q->way == START_FORK ? WAY_FORKED : WAY_EXECUTED,
+    };
+    tell(k, started);
     if (link >= 0) {
         p->guest = guest_new(link, TAKE_FD(p->out));
         return;
@@ -300,9 +336,12 @@ static void start(struct fake_keeper *k, const struct request_start *q, int *fds
 static void tell_gone(struct fake_keeper *k, struct fake_box *b, uint32_t serial)
 {
     for (uint16_t i = 0; i < FAKE_PAYLOADS; i++)
-        if (b->payload[i].there && !b->payload[i].end.type)
+        if (b->payload[i].there && !b->payload[i].end.head.type)
             ended(k, b, i, &b->payload[i], -1, SIGKILL);
-    tell(k, (struct event){ .type = EVENT_GONE, .box = b->slot, .token = b->token, .serial = serial }, NULL, 0);
+    const struct event_gone gone = {
+        .head = { .type = EVENT_GONE, .box = b->slot, .serial = serial }, .token = b->token
+    };
+    tell(k, gone);
     end_box(b);
 }
 
@@ -331,6 +370,23 @@ static void deliver(struct fake_keeper *k, const struct fake_box *b, uint16_t sl
         note_end(k, b, slot, p);
 }
 
+static void make_family(struct fake_keeper *k, const struct request_family *q)
+{
+    k->family[q->slot] = q->token;
+    tell_family(k, q->slot, q->head.serial);
+}
+
+static void end_family(struct fake_keeper *k, const struct request_family_end *q)
+{
+    const struct event_family_gone gone = {
+        .head.type = EVENT_FAMILY_GONE, .token = k->family[q->slot], .slot = q->slot
+    };
+
+    k->family[q->slot] = 0;
+    tell(k, gone);
+    answer(k, &q->head, 0);
+}
+
 static void take(struct fake_keeper *k, const void *frame, int *fds, size_t n_fds)
 {
     const struct request_head *q = frame;
@@ -355,11 +411,11 @@ static void take(struct fake_keeper *k, const void *frame, int *fds, size_t n_fd
         break;
     case REQUEST_SIGNAL:
         answer(k, q, p && p->there ? 0 : ESRCH);
-        if (p && p->there && !p->end.type)
+        if (p && p->there && !p->end.head.type)
             deliver(k, b, q->payload, p, ((const struct request_signal *)frame)->signal);
         break;
     case REQUEST_FORGET:
-        if (p && p->end.type)
+        if (p && p->end.head.type)
             end_payload(p);
         answer(k, q, 0);
         break;
@@ -368,14 +424,13 @@ static void take(struct fake_keeper *k, const void *frame, int *fds, size_t n_fd
         answer(k, q, 0);
         break;
     case REQUEST_FAMILY:
-        k->family[q->box] = ((const struct request_family *)frame)->token;
-        tell(k, (struct event){ .type = EVENT_FAMILY, .box = q->box, .token = k->family[q->box], .serial = q->serial },
-             NULL, 0);
+        make_family(k, frame);
         break;
     case REQUEST_FAMILY_END:
-        answer(k, q, 0);
-        tell(k, (struct event){ .type = EVENT_FAMILY_GONE, .box = q->box, .token = k->family[q->box] }, NULL, 0);
-        k->family[q->box] = 0;
+        end_family(k, frame);
+        break;
+    case REQUEST_USAGE:
+        tell(k, ((struct event_usage){ .head = answer_head(q, EVENT_USAGE) }));
         break;
     default:
         answer(k, q, q->type == REQUEST_METER ? ENOTSUP : 0);
@@ -386,38 +441,23 @@ static void take(struct fake_keeper *k, const void *frame, int *fds, size_t n_fd
 static bool receive_one(struct fake_keeper *k)
 {
     union {
-        struct cmsghdr header;
-        char           space[CMSG_SPACE(KEEPER_FDS * sizeof(int))];
-    } control;
-    union {
         struct request_head   head;
         struct request_create create;
         char                  bytes[8192];
     } frame;
-    struct iovec part = { .iov_base = &frame, .iov_len = sizeof frame };
-    struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control
-    };
-    int fds[KEEPER_FDS];
-    size_t n_fds = 0;
+    struct fdpass passed = { 0 };
 
-    ssize_t n = recvmsg(k->link, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (n < 0 && errno == EAGAIN)
+    ssize_t n = fdpass_receive(k->link, &frame, sizeof frame, MSG_DONTWAIT, &passed);
+    if (n == -EAGAIN)
         return false;
     if (n <= 0) {
         fake_disconnect(k);
         return true;
     }
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    if (header && header->cmsg_type == SCM_RIGHTS) {
-        n_fds = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        memcpy(fds, CMSG_DATA(header), n_fds * sizeof(int));
-    }
     assert_true(n >= (ssize_t)sizeof frame.head && frame.head.serial != 0);
     if (!strikes(k))
-        take(k, &frame, fds, n_fds);
-    for (size_t i = 0; i < n_fds; i++)
-        fd_close(fds[i]);
+        take(k, &frame, passed.fd, passed.n);
+    (void)!fdpass_take(&passed, NULL, 0);
     return true;
 }
 
@@ -481,26 +521,14 @@ static bool turn_guests(struct fake_keeper *k)
 
 static bool connect_front(struct fake_keeper *k)
 {
-    union {
-        struct cmsghdr header;
-        char           space[CMSG_SPACE(sizeof(int))];
-    } control = { 0 };
     int code = 0, pair[2];
     char byte;
-    struct iovec part = { .iov_base = &code, .iov_len = sizeof code };
-    struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.space
-    };
 
     if (k->helper < 0 || recv(k->helper, &byte, 1, MSG_DONTWAIT) != 1)
         return false;
     fake_disconnect(k);
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
-    control.header.cmsg_level = SOL_SOCKET;
-    control.header.cmsg_type = SCM_RIGHTS;
-    control.header.cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(&control.header), &pair[1], sizeof(int));
-    assert_int_equal(sendmsg(k->helper, &message, MSG_NOSIGNAL), sizeof code);
+    assert_int_equal(fdpass_send(k->helper, &code, sizeof code, &pair[1], 1, 0), sizeof code);
     fd_close(pair[1]);
     k->link = pair[0];
     tell_all(k);

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "front/fake_guest.h"
-#include "proto/keeper.h"
+#include "proto/events.h"
 
 enum { FAKE_BOXES = 8, FAKE_PAYLOADS = 4, FAKE_STORES = 8, FAKE_QUEUE = 64, FAKE_FRAMES = 4096 };
 
@@ -19,7 +19,7 @@ enum fault_kind {
     FAULT_NONE,
     FAULT_KEEPER_DIES,      /* with all its boxes; what is on disk stays */
     FAULT_LINK_BREAKS,      /* the frame is lost, the boxes live */
-    FAULT_CLIENT_GOES,      /* nothing is lost, but nobody waits for the answer any more */
+    FAULT_CLIENT_GOES,      /* nothing is lost, but the client is gone before the answer */
     FAULT_FRONT_DIES,       /* the frame is lost with it; the next front finds the boxes */
     FAULT_GUESTS_DIE,       /* all of them; nothing else is lost */
     /* Instead of a message only: */
@@ -33,7 +33,7 @@ enum fault_kind {
 
 struct fake_payload {
     bool         there;
-    struct event end;           /* type 0: it still runs */
+    union event  end;           /* ENDED or FAILED; type 0: it still runs */
     uint64_t     token;
     int          out;           /* owned: its standard output, if it is no guest; -1 */
     struct fake_guest *guest;   /* owned; NULL: it has no link */
@@ -49,7 +49,7 @@ struct fake_box {
 };
 
 struct fake_keeper {
-    int              helper;            /* owned: who asks for connections; -1 while there is no front */
+    int              helper;            /* owned: requests connections; -1 while there is no front */
     int              link;              /* owned; -1: not connected */
     struct fake_box  box[FAKE_BOXES];
     uint64_t         store[FAKE_STORES];    /* 0: none */
@@ -64,9 +64,10 @@ struct fake_keeper {
     enum fault_kind  fault;
     bool             struck;            /* the fault has been; to clients and fronts the test sees */
     struct {
-        struct event event;
-        int          fds[KEEPER_HELD];
-        size_t       n_fds;
+        union event event;
+        size_t      size;
+        int         fds[KEEPER_HELD];
+        size_t      n_fds;
     } queue[FAKE_QUEUE];                /* of events that are to be sent; the descriptors are borrowed */
     size_t           first, n;
 };
@@ -82,7 +83,7 @@ void fake_close(struct fake_keeper *k);
 
 struct fake_box *fake_box_by_token(struct fake_keeper *k, uint64_t token);
 unsigned         fake_count_boxes(const struct fake_keeper *k);
-/* It ends by itself, and the front is told. */
+/* It ends by itself, and the front gets an event. */
 void             fake_box_dies(struct fake_keeper *k, struct fake_box *b);
 
 #endif

@@ -5,7 +5,7 @@
 #include <signal.h>
 
 #include "front/fake_guest.h"
-#include "front/kernels/kernel_link.h"
+#include "front/kernels/kernel_message.h"
 #include "unit/unit.h"
 
 static void tell(struct fake_guest *g, enum kernel_channel channel, const char *type, const char *parent,
@@ -22,7 +22,7 @@ static void tell(struct fake_guest *g, enum kernel_channel channel, const char *
                                               { (char *)(uintptr_t)"{}", 2 },
                                               { (char *)(uintptr_t)content, strlen(content) } };
     assert_int_equal(kernel_message_make(channel, part, NULL, 0, &m, &e), 0);
-    guest_say(g, m->data, m->size);
+    guest_say(g, m->raw.data, m->raw.size);
     kernel_message_unref(m);
 }
 
@@ -168,7 +168,7 @@ void kernel_hear(struct fake_guest *g, const char *data, size_t size)
     struct kernel_message *m = kernel_message_new(size);
 
     assert_non_null(m);
-    memcpy(m->data, data, size);
+    memcpy(m->raw.data, data, size);
     assert_null(kernel_message_read(m));
     /* It reads its shell when it has time, the other channels always. */
     if (m->channel == KERNEL_SHELL && g->task[0].is_there)

@@ -1,5 +1,8 @@
 /* The front's loop and the keeper take turns, one frame at a time, in one thread. */
 #define _GNU_SOURCE
+#include "front/layers/layers.h"
+#include "front/volumes/volumes.h"
+#include "front/boxes/families.h"
 #include "front/stage.h"
 
 #include <errno.h>
@@ -10,8 +13,6 @@
 
 #include "base/fd.h"
 #include "front/clock.h"
-#include "front/boxes/families.h"
-#include "front/boxes/pool.h"
 #include "front/db/db.h"
 #include "front/keeper_link.h"
 #include "front/net/net.h"
@@ -34,7 +35,7 @@ static struct wish *waiting;    /* the one that the scene waits for */
 
 /* ---- the front ---- */
 
-static void on_event(const struct event *event, int *fds, size_t n_fds, void *arg)
+static void on_event(const union event *event, int *fds, size_t n_fds, void *arg)
 {
     boxes_on_keeper_event(arg, event, fds, n_fds);
 }
@@ -73,8 +74,12 @@ void open_front(void)
     assert_int_equal(db_open(state_path, &front.db, &e), 0);
     assert_int_equal(loop_new(&front.loop), 0);
     front.memory.most = front.partials.most = UINT64_C(1) << 30;
+    front_init_parts(&front);
+    layers_init(&front);
     boxes_init(&front);
     net_init(&front);
+    volumes_init(&front);
+    assert_int_equal(volumes_load(&front, &e), 0);
     assert_int_equal(boxes_load(&front, &e), 0);
     assert_int_equal(services_load(&front, &e), 0);
     assert_int_equal(grants_load(&front, &e), 0);
@@ -85,12 +90,12 @@ void open_front(void)
 
 void close_front(void)
 {
-    families_free(&front);
-    pool_free(&front);
     keeper_link_free(front.keeper);
     grants_free(&front);
     services_free(&front);
     boxes_free(&front);
+    layers_free(&front);
+    volumes_free(&front);
     net_free(&front);
     /* Kernels and services that were forgotten in the last turn; nothing else may be left to do. */
     assert_int_equal(loop_turn(front.loop, 0), 0);
@@ -268,8 +273,8 @@ int create(char id[16], bool on_disk, uint32_t template)
     await_front();
     w->generation = generation;
     box_settings_init(&s);
-    s.on_disk = on_disk;
-    s.template = template;
+    box_mounts_set_disk(&s.mounts, on_disk);
+    box_mounts_set(&s.mounts, MOUNT_LAYER, template, false);
     int r = boxes_create(&front, "uid:0", 0, 0, NULL, NULL, &s, on_answer, w, &b, &existed, &e);
     if (r < 0)
         return refusal(r, &e);
@@ -294,9 +299,8 @@ int act_stop(struct box *b, struct wish *w, struct err *e)
 
 int act_start(struct box *b, struct wish *w, struct err *e)
 {
-    struct box_settings none;
+    struct box_mounts none = { 0 };
 
-    box_settings_init(&none);
     return box_start(b, &none, on_answer, w, e);
 }
 

@@ -4,15 +4,16 @@
 #define CARREL_TESTS_FRONT_STAGE_H
 
 #include "front/boxes/box_private.h"
+#include "front/execs/execs.h"
 #include "front/fake_keeper.h"
 #include "front/front.h"
 
-/* Somebody who has asked for something. */
+/* A requesting client. */
 struct wish {
     unsigned answers;
     int      code;              /* 0 or an errno, of the answer */
     bool     is_asked;          /* and not refused at once */
-    bool     is_gone;           /* who asked is; nobody may answer */
+    bool     is_gone;           /* the client is gone; answering it is an error */
     unsigned generation;
     void   (*leave)(struct wish *w);    /* who asked goes; NULL: it was about a box */
     void    *what;
@@ -38,13 +39,13 @@ void settle(void);
 
 /* One frame or message at most, one turn of the loop; if nothing moves, time does. */
 bool turn(void);
-/* Until it is so for somebody who waits for more than that. False: that was answered, or nobody waits any more. */
+/* Turns until it is so, for a client that waits for more than that. False: that was answered, or the client is gone. */
 bool until(struct wish *w, bool (*is_so)(void *arg), void *arg, const char *what);
 /* Until there is a keeper. */
 void await_front(void);
 
 struct wish *wish(void);
-/* 0 or the errno that was answered; ECANCELED if nobody was left to be answered. */
+/* 0 or the answered errno; ECANCELED if the client was gone. */
 int          await(struct wish *w);
 /* The one answer. */
 void         answer_wish(struct wish *w, int code);
@@ -54,7 +55,7 @@ int          refusal(int r, const struct err *e);
 /* A front that has died is another one now, and so is its box. NULL: there is none. */
 struct box *find(const char *id);
 
-/* Each gives 0, or the errno of a refusal or an answer; ECANCELED if nobody was left to be answered. */
+/* Each gives 0, or the errno of a refusal or an answer; ECANCELED if the client was gone. */
 typedef int act(struct box *b, struct wish *w, struct err *e);
 act act_pause, act_resume, act_stop, act_start, act_delete, act_limits;
 int doing(act *what, const char *id);

@@ -156,7 +156,7 @@ static void test_a_private_server_of_roots_is_for_root_only(void **state)
     assert_int_equal(ask(NULL, 65534, "POST /v1/boxes HTTP/1.1\r\nHost: x\r\n\r\n"), 403);
     assert_int_equal(ask(NULL, (uid_t)-1, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"), 401);
     create("ci-bot", "exec boxes:read", 0, id, secret);
-    assert_int_equal(ask_bearer(secret), 0);        /* whom the owner gave it to */
+    assert_int_equal(ask_bearer(secret), 0);        /* the holder that the owner gave it to */
 }
 
 static void test_tcp_needs_a_token(void **state)
@@ -380,7 +380,7 @@ static void test_use_is_noted_once_a_minute(void **state)
     assert_true(used() <= now_ms());
     assert_int_equal(db_token_used(db, id, 5, &e), 0);
     assert_int_equal(sqlite3_exec(db->sqlite, "PRAGMA query_only = ON", NULL, NULL, NULL), SQLITE_OK);
-    assert_int_equal(ask_bearer(secret), 0);        /* a database that cannot be written does not lock anybody out */
+    assert_int_equal(ask_bearer(secret), 0);        /* a database that cannot be written does not lock callers out */
     assert_int_equal(used(), 5);
 }
 
@@ -455,7 +455,7 @@ static void test_secrets_differ_and_are_well_made(void **state)
     assert_int_equal(kinds, 64);
 }
 
-/* Somebody who tries tokens: no database query for one that was tried just now, and no memory that grows. */
+/* Guessing tokens: no database query for one that was tried just now, and no memory that grows. */
 static void test_unknown_tokens_are_remembered_for_a_moment(void **state)
 {
     char secret[TOKEN_SECRET_SIZE], real[TOKEN_SECRET_SIZE], id[TOKEN_ID_SIZE];

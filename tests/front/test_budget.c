@@ -1,4 +1,4 @@
-/* Budgets: what is charged is given back, whoever leaves first. */
+/* Budgets: charges are released, in any order of leaving. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,7 +34,7 @@ static void test_a_budget_ends_and_another_owner_has_its_own(void **state)
     assert_false(budgets_are_empty(&all));
     share_leave(&other);
     assert_true(budgets_are_empty(&all));
-    share_leave(&other);        /* once more harms nobody */
+    share_leave(&other);        /* a second call is harmless */
 }
 
 static void test_a_share_of_nobody_has_no_bound_and_takes_what_it_holds_along(void **state)
@@ -78,6 +78,29 @@ static void test_what_is_small_costs_nothing(void **state)
     assert_true(budgets_are_empty(&all));
 }
 
+static void test_all_owners_together_have_a_bound(void **state)
+{
+    (void)state;
+    struct budgets all = { .most = 100, .all_most = 150 };
+    struct share one = { 0 }, two = { 0 };
+
+    assert_int_equal(share_join(&one, &all, "uid:1"), 0);
+    assert_int_equal(share_join(&two, &all, "uid:2"), 0);
+    assert_true(share_move(&one, 0, 100));
+    assert_false(share_move(&two, 0, 51));
+    assert_true(share_move(&two, 0, 50));
+    assert_false(share_fits(&two, 1));
+    /* What changes its owner counts once. */
+    assert_int_equal(share_join(&two, &all, "uid:3"), 0);
+    assert_true(share_move(&one, 100, 40));
+    assert_true(share_fits(&two, 50));
+    share_leave(&one);
+    assert_true(share_move(&two, 50, 100));
+    share_leave(&two);
+    assert_int_equal(all.used, 0);
+    assert_true(budgets_are_empty(&all));
+}
+
 static void test_many_owners_come_and_go(void **state)
 {
     enum { OWNERS = 300, TURNS = 20000 };
@@ -116,6 +139,7 @@ int main(void)
         cmocka_unit_test(test_a_budget_ends_and_another_owner_has_its_own),
         cmocka_unit_test(test_a_share_of_nobody_has_no_bound_and_takes_what_it_holds_along),
         cmocka_unit_test(test_what_is_small_costs_nothing),
+        cmocka_unit_test(test_all_owners_together_have_a_bound),
         cmocka_unit_test(test_many_owners_come_and_go),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

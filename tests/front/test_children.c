@@ -60,7 +60,7 @@ int __wrap_setresgid(gid_t real, gid_t effective, gid_t saved)
     return 0;
 }
 
-/* As the kernel does it, without the right to become somebody else. */
+/* Like the kernel, without the right to change the user. */
 int __wrap_setresuid(uid_t real, uid_t effective, uid_t saved)
 {
     (void)real;
@@ -195,7 +195,7 @@ static void test_the_last_ends_first(void **state)
     assert_string_equal(line, "end child0");
     assert_int_equal(waitpid(supervisor, &status, 0), supervisor);
     assert_int_equal(status, 0);
-    assert_int_equal(read(reader, line, 1), 0);         /* nobody has the other end any more */
+    assert_int_equal(read(reader, line, 1), 0);         /* no process has the other end any more */
 }
 
 static void test_a_killed_supervisors_children_get_each_its_signal(void **state)

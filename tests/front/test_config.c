@@ -351,7 +351,7 @@ static void test_check_sees_the_whole(void **state)
     assert_int_equal(set("listen", "localhost:7070"), 0);
     assert_int_equal(set("allow_anonymous", "true"), 0);
     assert_int_equal(config_check(&config, &e), 0);
-    assert_string_equal(config.listen, "127.0.0.1:7070"); /* nobody has to resolve it */
+    assert_string_equal(config.listen, "127.0.0.1:7070"); /* no resolver is needed */
     assert_int_equal(set("listen", "[0::1]:07"), 0);
     assert_string_equal(config.listen, "[::1]:7");
 }
@@ -366,7 +366,7 @@ static void test_templates(void **state)
     assert_int_equal(config_template_find(&config, "science"), 2);
     assert_int_equal(config_template_find(&config, "nothing"), 0);
     assert_string_equal(config_template(&config, 1)->python, "");
-    config_template_fill(&config, "/usr/bin/python3");
+    assert_int_equal(config_template_fill(&config, "/usr/bin/python3", &e), 0);
     assert_string_equal(config_template(&config, 1)->python, "/usr/bin/python3");
     assert_true(config_template(&config, 1)->python_is_default);
     assert_int_equal(config_template(&config, 1)->pool, 5);
@@ -411,6 +411,50 @@ static void test_bad_templates(void **state)
     assert_int_equal(load(state, "templates:\n  a:\n    python:\n      deeper: /x\n"), -EINVAL);
 }
 
+static void test_pythons_are_found_by_name_and_by_version(void **state)
+{
+    char path[CONFIG_PYTHON_PATH];
+
+    assert_int_equal(load(state, "pythons: {3.10: /opt/a/bin/python3, 3.12.4: /opt/b/bin/python, 3.12.11: /opt/c, "
+                                 "conda: /usr}\ntemplates: {old: {python: 3.12}}\n"), 0);
+    assert_int_equal(config.n_pythons, 4);
+    assert_int_equal(config_python_find(&config, "3.10"), 1);
+    assert_int_equal(config_python_find(&config, "3.12"), 3);       /* 11 is newer than 4 */
+    assert_int_equal(config_python_find(&config, "3.12.4"), 2);
+    assert_int_equal(config_python_find(&config, "conda"), 4);
+    assert_int_equal(config_python_find(&config, "3.1"), 0);
+    assert_int_equal(config_python_find(&config, "con"), 0);
+    assert_int_equal(config_python_find(&config, ""), 0);
+    assert_string_equal(config_python_path(&config, 2, path), "/opt/b/bin/python");
+    assert_string_equal(config_python_path(&config, 4, path), "/usr/bin/python3");      /* a prefix */
+    assert_int_equal(config_template_fill(&config, "/usr/bin/python3", &e), 0);
+    assert_string_equal(config_template(&config, 2)->python, "/opt/c");
+    assert_int_equal(set("templates.old.python", "3.9"), 0);
+    assert_int_equal(config_template_fill(&config, "/usr/bin/python3", &e), -EINVAL);
+    assert_says(&e, "there is: 3.10, 3.12.4, 3.12.11, conda");
+    assert_int_equal(set("pythons.3.10", "/other"), 0);
+    assert_int_equal(config.n_pythons, 4);
+    assert_int_equal(set("pythons", "/x"), -EINVAL);
+    assert_int_equal(set("pythons.a", "python3"), -EINVAL);
+    assert_int_equal(set("pythons.../x", "/x"), -EINVAL);
+    assert_int_equal(load(state, "pythons: [a]\n"), -EINVAL);
+}
+
+static void test_packages_of_a_template_are_a_text_or_a_list(void **state)
+{
+    assert_int_equal(load(state, "templates:\n  a:\n    packages: [\"pandas==2.2.*\", \"numpy<2\", "
+                                 "\"x==1; python_version < '3.13'\"]\n  b:\n    packages: numpy<2 pandas\n"), 0);
+    assert_string_equal(config_template(&config, 2)->packages,
+                        "numpy<2\npandas==2.2.*\nx==1; python_version < '3.13'\n");
+    assert_string_equal(config_template(&config, 3)->packages, "numpy<2\npandas\n");
+    assert_int_equal(set("templates.b.packages", ""), 0);
+    assert_string_equal(config_template(&config, 3)->packages, "");
+    assert_int_equal(set("templates.b.packages", "-r x"), -EINVAL);
+    assert_int_equal(set("templates.b.packages", "x @ http://example.org"), -EINVAL);
+    assert_int_equal(load(state, "templates: {a: {packages: {b: c}}}\n"), -EINVAL);
+    assert_int_equal(load(state, "templates: {a: {packages: [[x]]}}\n"), -EINVAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -427,6 +471,8 @@ int main(void)
         cmocka_unit_test(test_check_sees_the_whole),
         cmocka_unit_test(test_templates),
         cmocka_unit_test(test_bad_templates),
+        cmocka_unit_test(test_pythons_are_found_by_name_and_by_version),
+        cmocka_unit_test(test_packages_of_a_template_are_a_text_or_a_list),
     };
 
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

@@ -80,7 +80,7 @@ static void test_a_service_has_its_name_alone(void **state)
 static void test_services_of_one_name_from_an_earlier_version_get_names_of_their_own(void **state)
 {
     static const char earlier[] =
-        "DROP INDEX services_name; PRAGMA user_version = 3;"
+        "DROP INDEX services_name; DROP TABLE volumes; PRAGMA user_version = 3;"
         "INSERT INTO boxes (number, id, owner, phase, body, created_ms, alive)"
         " VALUES (1, 'b1', 'alice', 'running', '{}', 1, 1);"
         "INSERT INTO services (number, id, owner, name, box, body) VALUES (1, 'vone', 'alice', 'tools', 1, '{}'),"

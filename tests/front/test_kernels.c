@@ -210,7 +210,8 @@ static bool is_held(void *arg)
     return k->n_clients == 0 || kernel_private(k)->n_paused > 0;
 }
 
-/* While one client takes nothing nothing is read, whoever else listens; it gets all, and so do the others. */
+/* While one client takes nothing the kernel is not read, even if others listen; it gets everything, and so do the
+ * others. */
 static int scene_slow(void)
 {
     char id[16];
@@ -226,7 +227,7 @@ static int scene_slow(void)
         for (int i = 0; i < 5; i++)
             (void)turn();
         struct kernel *k = slow.client.kernel;
-        if (k && k->exec && slow.client.paused) {       /* a dead one's last words are told at once */
+        if (k && k->exec && slow.client.paused) {       /* a dead kernel's last messages are delivered at once */
             assert_int_equal(slow.n, n);
             assert_true(kernel_private(k)->link.held);
         }
@@ -237,7 +238,7 @@ static int scene_slow(void)
     return close_box(id, first_of(r, end_cell(c, OUTCOME_OK, "0,1,2,3,4,5,6,7,")));
 }
 
-/* What a kernel said before it died is told, also what nobody could take then. */
+/* Messages from before a kernel's death are delivered, also those that no client could take then. */
 static int scene_last_words(void)
 {
     char id[16];
@@ -253,7 +254,7 @@ static int scene_last_words(void)
     return close_box(id, r);
 }
 
-/* Whoever is slow holds the next interpreter back, too. */
+/* A slow client holds the next interpreter back, too. */
 static int scene_slow_restart(void)
 {
     char id[16];

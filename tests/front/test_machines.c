@@ -106,9 +106,24 @@ static int scene_refused(void)
     return r == ENOSPC ? 0 : r ? r : EEXIST;
 }
 
+/* The keeper tells of a command that the front does not know. */
+static int scene_stranger(void)
+{
+    char id[16];
+    int r = create(id, false, 0);
+    const struct box *b = r ? NULL : find(id);
+    struct fake_box *theirs = b ? fake_box_by_token(&keeper, b->number) : NULL;
+
+    if (theirs)
+        theirs->payload[FAKE_PAYLOADS - 1] = (struct fake_payload){ .there = true, .token = 1 << 20, .out = -1 };
+    fake_disconnect(&keeper);
+    settle();
+    return r ? r : command(id, false);
+}
+
 static const struct scene scenes[] = {
-    { "memory", scene_memory }, { "disk", scene_disk },     { "left", scene_left },       { "running", scene_running },
-    { "family", scene_family }, { "pool", scene_pool },     { "refused", scene_refused },
+    { "memory", scene_memory }, { "disk", scene_disk }, { "left", scene_left },       { "running", scene_running },
+    { "family", scene_family }, { "pool", scene_pool }, { "refused", scene_refused }, { "stranger", scene_stranger },
 };
 
 static void all_goes_well(void **state)

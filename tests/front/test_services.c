@@ -54,7 +54,8 @@ static int scene_calls(void)
     return close_tools(id, r);
 }
 
-/* One works, two wait; a wrong one is told before its turn. The first one's caller goes, and the next has its turn. */
+/* One call runs, two are queued; a wrong one is refused before its turn. The first one's caller goes away, and the next
+ * one runs. */
 static int scene_queue(void)
 {
     char id[16];
@@ -178,7 +179,7 @@ static int scene_box(void)
     return close_tools(id, r);
 }
 
-/* In a box that has others, it is dead with it; and it goes with a box that somebody deletes. */
+/* In a box with other users it dies with the box; and it ends with a box that a caller deletes. */
 static int scene_shared(void)
 {
     char id[16], other[16];
@@ -245,6 +246,37 @@ static int scene_grant(void)
     return close_tools(id, first_of(r, first_of(s, gone)));
 }
 
+static int grant_all(const char *box)
+{
+    struct grant *g;
+    struct err e;
+    char secret[128];
+    const struct grant_options o = { .owner = "uid:0", .box = find(box) };
+
+    return tools() && o.box && box_is_alive(o.box) ? -grant_create(tools(), &o, secret, &g, &e) : ENOENT;
+}
+
+/* A box asks for more than it may have, and its owner still has the next turn. */
+static int scene_turns(void)
+{
+    char id[16], agent[16];
+    int r = open_tools(id, &plain), s = create(agent, false, 0), g = grant_all(agent);
+
+    struct call *one = begin_call(agent, "wait", NULL, 0), *asked[4];
+    (void)until_it_works(one);
+    for (size_t i = 0; i < COUNT(asked); i++)
+        asked[i] = begin_call(agent, "echo", "[1]", 60000);
+    struct call *mine = begin_call(NULL, "echo", "[2]", 60000);
+    abandon_call(one);
+    r = first_of(r, end_call(mine, CALL_OK, "2"));
+    if (keeper.fault == FAULT_NONE)
+        assert_false(asked[0]->wish->answers);
+    for (size_t i = 0; i < COUNT(asked); i++)
+        r = first_of(r, end_call(asked[i], CALL_OK, "1"));
+    int gone = doing(act_delete, agent);
+    return close_tools(id, first_of(first_of(r, g), first_of(s, gone)));
+}
+
 /* The next front goes on with the worker; what was called is lost with its callers. Secrets it does not know, so it
  * can have no other worker. */
 static int scene_fronts(void)
@@ -283,7 +315,7 @@ static const struct scene scenes[] = {
     { "calls", scene_calls },     { "queue", scene_queue },     { "goes", scene_goes }, { "ladder", scene_ladder },
     { "deaths", scene_deaths },   { "loading", scene_loading }, { "restart", scene_restart },
     { "box", scene_box },         { "shared", scene_shared },   { "grant", scene_grant },
-    { "fronts", scene_fronts },   { "left", scene_left },
+    { "turns", scene_turns },     { "fronts", scene_fronts },   { "left", scene_left },
 };
 
 static void all_goes_well(void **state)

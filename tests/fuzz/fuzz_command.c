@@ -42,8 +42,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     HOLDS(fd >= 0 && write(fd, data, size) == (ssize_t)size);
     /* Mostly with a header that fits, so that the strings are reached. */
-    if (size >= 16 && data[0] & 1) {
-        uint32_t head[4] = { data[1] % 8, data[2] % 8, (uint32_t)size - 16, data[3] };
+    if (size >= 24 && data[0] & 1) {
+        uint32_t head[6] = { data[1] % 8, data[2] % 8, (uint32_t)size - 24, data[3], data[4] % 4, 0 };
         HOLDS(pwrite(fd, head, sizeof head, 0) == sizeof head);
     }
     n_mapped = 0;
@@ -55,6 +55,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             check_string(*s);
         if (command.workdir)
             check_string(command.workdir);
+        for (size_t i = 0; i < command.n_files; i++) {
+            const struct command_file *f = &command.files[i];
+            check_string(f->name);
+            HOLDS(strlen(f->name) <= COMMAND_FILE_NAME && !strchr(f->name, '/') && f->name[0] != '.');
+            HOLDS(f->bytes >= (const char *)mapped[0].start && f->size <= COMMAND_FILE_BYTES
+                  && f->bytes + f->size < (const char *)mapped[0].start + mapped[0].size);
+        }
     }
     for (unsigned i = 0; i < n_mapped; i++)
         munmap(mapped[i].start, mapped[i].size);

@@ -15,10 +15,14 @@
 #include "keeper/egress.c"
 #include "keeper/families.c"
 #include "keeper/later.c"
+#include "keeper/layers.c"
 #include "keeper/memory.c"
+#include "keeper/mounts.c"
 #include "keeper/network.c"
 #include "keeper/ops.c"
 #include "keeper/tell.c"
+#include "keeper/trust.c"
+#include "keeper/volumes.c"
 
 static uint8_t whim;        /* of the pretended box layer, from the input */
 
@@ -41,7 +45,13 @@ struct walls_host box_host_walls(const struct box_host *host)
     return (struct walls_host){ .can = whim };
 }
 
-int facts_read_root(struct host_facts *facts, const char *root, struct err *e)
+uint64_t cgroup_memory_bound(const struct cgroup_host *host)
+{
+    (void)host;
+    return (uint64_t)whim << 30;
+}
+
+int facts_read_root(struct host_facts *facts, const char *root, bool for_network, struct err *e)
 {
     (void)facts;
     (void)root;
@@ -97,6 +107,8 @@ int box_create(struct box_host *host, const struct plan *plan, const struct star
 }
 
 #include "frames_family.h"
+#include "frames_layers.h"
+#include "frames_volumes.h"
 
 void box_clear(struct engine_box *ret)
 {
@@ -105,21 +117,19 @@ void box_clear(struct engine_box *ret)
                                 .first = { .process.pidfd = -1, .link = -1, .terminal = -1 } };
 }
 
-/* What is inside is a directory of whoever it was, when the opener is heard. */
+/* The envelope has a directory of any maker when the opener answers. */
 int keeper_open_mounts(struct keeper *keeper, struct kept_box *box, const struct request_create *q, int *fds,
                        struct err *e)
 {
-    size_t n = frame_mount_count(q, MOUNT_HOST);
+    size_t n = frame_mount_flagged(&q->mounts, MOUNT_HAS_FD);
 
-    HOLDS(n > 0 && q->n_mounts <= KEEPER_LIST && !box->waiting);
+    HOLDS(n > 0 && q->mounts.n <= KEEPER_LIST && !box->waiting);
     for (size_t i = 0; i < n; i++)
         fds[i] = fd_close(fds[i]);
     if (whim % 16 == 9)
         return err_at(e, EPERM, STEP_TREE, 0, "envelope");
-    struct kept_create *w = box->waiting = calloc(1, sizeof *w);
+    struct kept_create *w = box->waiting = keeper_new_create(q);
     HOLDS(w);
-    w->frame = *q;
-    w->job.link = w->job.process.pidfd = -1;
     w->opener = &keeper->opener[box->slot];
     w->opener->process.pidfd = new_fd();
     w->deadline_us = whim % 16 == 11 ? 1 : UINT64_MAX;
@@ -138,7 +148,7 @@ int keeper_take_mounts(struct keeper *keeper, struct kept_box *box, struct err *
     w->deadline_us = 0;
     if (whim % 4 == 1)
         return err_at(e, EPERM, STEP_TREE, 0, "envelope");
-    for (; w->n_fds < frame_mount_count(&w->frame, MOUNT_HOST); w->n_fds++)
+    for (; w->n_fds < frame_mount_flagged(&w->frame.mounts, MOUNT_HAS_FD); w->n_fds++)
         w->fds[w->n_fds] = new_fd();
     w->frame.owner_uid = w->frame.owner_gid = 7;
     return 1;
@@ -231,7 +241,7 @@ int box_socket(const struct engine_box *box, int family, int type, struct err *e
     int fd = socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return err_at(e, errno, STEP_NETWORK, 0, "socket");
-    /* Nobody's port is to be touched: bound to an address that is not the loopback's, it can connect nowhere. */
+    /* No real port may be touched: bound to an address that is not the loopback's, it can connect nowhere. */
     close(fd);
     return err_at(e, ECONNREFUSED, STEP_NETWORK, 0, "socket");
 }
@@ -417,7 +427,7 @@ static int open_fds(void)
 
 static void drain_front(int other)
 {
-    static struct event event;
+    static union event event;
     int fds[KEEPER_FDS];
     size_t n;
 
@@ -445,29 +455,48 @@ static bool send_frame(struct keeper *keeper, const uint8_t *data, size_t size)
         size = ops[head->type].size;
         if (head->type == REQUEST_CREATE) {
             struct request_create *q = (struct request_create *)frame;
-            q->n_mounts %= 6;
+            q->mounts.n %= 6;
             n_fds = 0;
-            for (uint32_t i = 0; i < q->n_mounts; i++) {
-                q->mount[i].kind = data[2 + (i * 7) % given] % (MOUNT_KINDS + 1);
-                q->mount[i].number = data[2 + (i * 11) % given] % 4;
-                n_fds += q->mount[i].kind == MOUNT_HOST;
+            for (uint32_t i = 0; i < q->mounts.n; i++) {
+                q->mounts.at[i].kind = data[2 + (i * 7) % given] % (MOUNT_KINDS + 1);
+                q->mounts.at[i].number = data[2 + (i * 11) % given] % 4;
+                n_fds += q->mounts.at[i].kind == MOUNT_HOST;
             }
             q->profile %= 4;
             q->family = data[1] / 2 % 4u;       /* beyond what the input reaches */
             q->uid %= 65536;
             q->gid %= 65536;
             memcpy(q->hostname, "box", 4);
-            for (uint32_t i = 0; i < q->n_mounts; i++) {
-                q->mount[i].target[0] = '/';
-                memcpy(q->mount[i].target + 1, data + 2, given < 24 ? given : 24);
-                if (q->mount[i].kind == MOUNT_DEVICE && given % 2)
-                    memcpy(q->mount[i].target, "a.b/c=d", 8);
+            for (uint32_t i = 0; i < q->mounts.n; i++) {
+                q->mounts.at[i].target[0] = '/';
+                memcpy(q->mounts.at[i].target + 1, data + 2, given < 24 ? given : 24);
+                if (q->mounts.at[i].kind == MOUNT_DEVICE && given % 2)
+                    memcpy(q->mounts.at[i].target, "a.b/c=d", 8);
+                name_layer(&q->mounts.at[i], given);
             }
         } else if (head->type == REQUEST_FAMILY) {
             struct request_family *q = (struct request_family *)frame;
+            q->slot %= 6;
             q->profile %= 4;
-            q->template %= 2;
+            q->mounts.n %= 3;
+            for (uint32_t i = 0; i < q->mounts.n; i++) {
+                q->mounts.at[i].kind = data[2 + (i * 7) % given] % (MOUNT_KINDS + 1);
+                q->mounts.at[i].number = data[2 + (i * 11) % given] % 4;
+                name_layer(&q->mounts.at[i], given);
+            }
             n_fds = 1 + !!q->has_stderr;
+        } else if (head->type == REQUEST_LAYER) {
+            struct request_layer *q = (struct request_layer *)frame;
+            q->template %= 3;
+            if (given % 2)
+                memcpy(q->owner, "uid-1", 6);
+            n_fds = 2;
+        } else if (head->type == REQUEST_VOLUME) {
+            ((struct request_volume *)frame)->volume %= 4;
+            ((struct request_volume *)frame)->operation %= VOLUME_OP_COUNT + 1;
+            n_fds = 0;
+        } else if (head->type == REQUEST_FAMILY_END) {
+            ((struct request_family_end *)frame)->slot %= 6;
         } else if (head->type == REQUEST_START) {
             struct request_start *q = (struct request_start *)frame;
             q->way %= 3;
@@ -488,9 +517,9 @@ static void happen(struct keeper *keeper, uint8_t what, uint8_t slots)
 {
     static const enum watch_kind kinds[] = { WATCH_INIT, WATCH_BOX_LINK, WATCH_PAYLOAD_LINK, WATCH_PAYLOAD_END,
                                         WATCH_STORE, WATCH_FAMILY, WATCH_FIRST_END, WATCH_MOUNTS, WATCH_BIRTH,
-                                        WATCH_EGRESS, WATCH_EGRESS_JOB };
+                                        WATCH_EGRESS, WATCH_EGRESS_JOB, WATCH_VOLUME };
     uint32_t box = slots % 6u;
-    enum watch_kind kind = kinds[what % 11];
+    enum watch_kind kind = kinds[what % 12];
 
     if (kind == WATCH_FIRST_END && (!keeper->box[box] || keeper->box[box]->box.first.process.pidfd < 0))
         return;
@@ -509,6 +538,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     memset(&keeper, 0, sizeof keeper);
     keeper.n_templates = 1;
+    keeper.volumes.are_folders = size % 2;
     HOLDS(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0);
     keeper.front = pair[0];
     keeper.listener = keeper.signals = keeper.egress.job.link = -1;
@@ -534,7 +564,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     whim = 0;
     end_all(&keeper);
-    HOLDS(keeper.n_boxes == 0 && keeper.n_dying == 0 && !keeper.families && !keeper.line);
+    HOLDS(keeper.n_boxes == 0 && keeper.n_dying == 0 && !keeper.families && !keeper.line && !keeper.volume_jobs);
     for (uint32_t i = 0; i < KEEPER_BOXES; i++)
         HOLDS(!keeper.box[i]);
     fd_close(keeper.front);

@@ -8,6 +8,7 @@
 
 #include "doors/jupyter/message.c"
 #include "front/kernels/kernel_message.c"
+#include "front/links/guest_message.c"
 
 /* What message.c has from the rest of the front. */
 int64_t front_now_ms(void)

@@ -6,8 +6,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "front/kernels/kernel_link.c"
 #include "front/kernels/kernel_message.c"
+#include "front/links/guest_link.c"
+#include "front/links/guest_message.c"
 
 /* The loop is not turned here: what is there is read at once. */
 int loop_fd_add(struct loop *l, struct loop_fd *w, int fd, uint32_t events)
@@ -32,31 +33,45 @@ void loop_fd_remove(struct loop *l, struct loop_fd *w)
     w->watching = false;
 }
 
-static void on_message(struct kernel_link *l, struct kernel_message *m)
+static void on_message(struct guest_link *l, struct guest_message *raw)
 {
-    const char *end = m->data + m->size;
+    const struct kernel_message *m = kernel_message_of(raw);
+    const char *end = m->raw.data + m->raw.size;
 
     (void)l;
-    HOLDS(m->channel < KERNEL_CHANNELS && m->type[0] && m->id[0] && m->size <= LINK_MESSAGE_MOST);
+    HOLDS(m->channel < KERNEL_CHANNELS && m->type[0] && m->id[0] && m->raw.size <= LINK_MESSAGE_MOST);
     for (unsigned i = 0; i < KERNEL_PARTS; i++) {
         struct jsonslice part = kernel_message_part(m, (enum kernel_part)i);
-        HOLDS(part.data > m->data && part.data + part.size <= end && jsonscan_is_object(part.data, part.size));
+        HOLDS(part.data > m->raw.data && part.data + part.size <= end && jsonscan_is_object(part.data, part.size));
     }
     for (unsigned i = 0; i < m->n_buffers; i++) {
         struct iovec b = kernel_message_buffer(m, i);
-        HOLDS((char *)b.iov_base >= m->data && (char *)b.iov_base + b.iov_len <= end);
+        HOLDS((char *)b.iov_base >= m->raw.data && (char *)b.iov_base + b.iov_len <= end);
     }
 }
 
 static bool is_broken;
 
-static void on_broken(struct kernel_link *l, enum outcome outcome, const char *why)
+static void on_broken(struct guest_link *l, enum outcome outcome, const char *why)
 {
     (void)l;
     (void)outcome;
     HOLDS(why && why[0]);
     is_broken = true;
 }
+
+static const char *check(struct guest_message *raw)
+{
+    return kernel_message_read(kernel_message_of(raw));
+}
+
+static const struct guest_link_owner owner = {
+    .before = offsetof(struct kernel_message, raw),
+    .least = KERNEL_MESSAGE_LEAST,
+    .check = check,
+    .on_message = on_message,
+    .on_broken = on_broken,
+};
 
 static void send_packet(int fd, const uint8_t *data, size_t size, unsigned how, size_t *at)
 {
@@ -77,27 +92,25 @@ static void send_packet(int fd, const uint8_t *data, size_t size, unsigned how, 
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct kernel_link l;
+    struct guest_link l;
     int pair[2];
     size_t at = 0;
 
     HOLDS(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0);
     is_broken = false;
-    kernel_link_init(&l, NULL);
-    l.on_message = on_message;
-    l.on_broken = on_broken;
-    HOLDS(kernel_link_open(&l, pair[0], false) == 0);
+    guest_link_init(&l, NULL, &owner);
+    HOLDS(guest_link_open(&l, pair[0], false) == 0);
     while (size >= 3 && !is_broken) {
         size_t n = (size_t)(data[1] | data[2] << 8) % 2048;
         if (n > size - 3)
             n = size - 3;
         send_packet(pair[1], data + 3, n, data[0], &at);
-        kernel_link_drain(&l);
+        guest_link_drain(&l);
         data += 3 + n;
         size -= 3 + n;
     }
-    kernel_link_close(&l);
-    HOLDS(partial_all == 0);
+    guest_link_close(&l);
+    HOLDS(l.partials.held == 0);
     close(pair[0]);
     close(pair[1]);
     return 0;

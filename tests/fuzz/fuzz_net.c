@@ -19,7 +19,8 @@ static void try_rule(const char *text)
     struct net_policy policy = { .mode = NET_LISTED, .n_rules = 1, .rule = { rule } };
     HOLDS(net_policy_is_sane(&policy));
     if (rule.kind == NET_NAME)
-        HOLDS(net_judge_name(&policy, rule.name, rule.first) == NET_BY_NAME);
+        HOLDS(net_judge_name(&policy, rule.name, rule.first)
+              == (net_name_is_loopback(rule.name) ? NET_BY_LOOPBACK : NET_BY_NAME));
     if (rule.kind == NET_BELOW)
         HOLDS(net_judge_name(&policy, rule.name, rule.first) == NET_REFUSED);
 }

@@ -8,10 +8,11 @@
 #include <unistd.h>
 
 #include "base/budget.h"
-#include "front/kernels/kernel_link.c"
-#include "front/kernels/kernel_message.c"
+#include "front/links/guest_link.c"
+#include "front/links/guest_message.c"
 #include "front/services/service_call.c"
 #include "front/services/service_link.c"
+#include "front/services/service_turns.c"
 
 /* ---- what is not here ---- */
 
@@ -76,7 +77,7 @@ void front_log(const char *level, const char *message, ...)
     HOLDS(level && message);
 }
 
-void exec_streams_pull(struct exec *x)
+void exec_pull(struct exec *x)
 {
     (void)x;
 }
@@ -176,7 +177,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static struct front front;
     struct box box = { .id = "b", .phase = PHASE_RUNNING };
     char name[] = "s";
-    struct service s = { .front = &front, .box = &box, .name = name };
+    struct service s = { .front = &front, .box = &box, .name = name, .owner = name };
     struct service_private p = { .service = &s };
     char packet_out[sizeof(struct link_packet) + 65536];
     int pair[2];
@@ -190,7 +191,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     condemned = false;
     ended = 0;
     service_link_init(&s);
-    HOLDS(kernel_link_open(&p.link, pair[0], false) == 0);
+    HOLDS(guest_link_open(&p.link, pair[0], false) == 0);
     start_calls(&s);
     data++;
     size--;
@@ -201,7 +202,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         memcpy(packet_out, &head, sizeof head);
         memcpy(packet_out + sizeof head, data + 2, n);
         (void)!send(pair[1], packet_out, sizeof head + n, MSG_DONTWAIT | MSG_NOSIGNAL);
-        kernel_link_drain(&p.link);
+        guest_link_drain(&p.link);
         service_pump(&s);
         data += 2 + n;
         size -= 2 + n;
@@ -212,8 +213,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         c->options.on_end = NULL;
     s.outcome = OUTCOME_ERROR;
     service_calls_end(&s, CALL_DIED, true);
-    HOLDS(s.n_calls == 0 && p.queued_bytes == 0);
-    kernel_link_close(&p.link);
+    HOLDS(s.n_calls == 0 && p.queued_bytes == 0 && !p.holders);
+    guest_link_close(&p.link);
     free(p.log);
     json_decref(s.functions);
     json_decref(s.error);

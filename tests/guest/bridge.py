@@ -26,7 +26,7 @@ class Bridge:
         self.sockets = {name: bind(context, connection, zmq.ROUTER, name) for name in ("shell", "control", "stdin")}
         self.sockets["iopub"] = bind(context, connection, zmq.PUB, "iopub")
         self.beat = bind(context, connection, zmq.ROUTER, "hb")
-        self.idents = {}            # msg_id -> who asked; last one of a session: for input requests
+        self.idents = {}            # msg_id -> its client; the last one of a session: for input requests
 
     def to_kernel(self, name):
         ident, parts = self.session.feed_identities(self.sockets[name].recv_multipart())

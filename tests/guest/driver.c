@@ -71,7 +71,7 @@ static void make_family(char *layers, char **argv)
             .kind = MOUNT_LAYER, .source = path, .target = path, .fd = layer
         };
     }
-    if (box_host_open(&host, &e) < 0 || facts_read_root(&host.facts, NULL, &e) < 0
+    if (box_host_open(&host, &e) < 0 || facts_read_root(&host.facts, NULL, false, &e) < 0
         || plan_make(&spec, &host.facts, &plan, &e) < 0 || plan_make(&spec, &host.facts, &tree, &e) < 0)
         fail("plan", &e);
     family_plan(&tree);

@@ -1,4 +1,4 @@
-"""Code that means no good, or does none: the kernel stays, or ends cleanly, and what it says is always whole and always JSON."""
+"""Malicious or useless code: the kernel stays, or ends cleanly, and its messages are always whole and always JSON."""
 
 import time
 

@@ -15,13 +15,24 @@ BUILD = pathlib.Path(os.environ.get("CARREL_BUILD", REPOSITORY / "build")).resol
 GUEST = BUILD / "guest"
 PROGRAM = str(GUEST / "carrel_kernel")
 VENV = {"new": BUILD / "venv-kernel", "old": BUILD / "venv-kernel-old"}
+IMMORTAL = {"3.12": BUILD / "venv-kernel-3.12", "3.13": BUILD / "venv-kernel-3.13"}      # where this machine has them
 DRIVER = str(BUILD / "tests/guest_driver")
 IMPORTS = "IPython,numpy,pandas,matplotlib"
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
 
 
+def environment(way: str) -> pathlib.Path:
+    return {**VENV, **IMMORTAL}[way]
+
+
 def python(way: str = "new") -> str:
-    return str(VENV[way] / "bin/python")
+    return str(environment(way) / "bin/python")
+
+
+def base(way: str) -> List[str]:
+    """The folder of an environment's interpreter, if a box does not have it anyway."""
+    folder = pathlib.Path(python(way)).resolve().parents[1]
+    return [] if folder.is_relative_to("/usr") else [str(folder)]
 
 
 def plain(way: str = "new", arguments: Sequence[str] = (), env: Optional[Dict[str, str]] = None, cwd: Optional[str] = None) -> Kernel:
@@ -34,12 +45,12 @@ def plain(way: str = "new", arguments: Sequence[str] = (), env: Optional[Dict[st
 
 def boxes(imports: str = IMPORTS, arguments: Sequence[str] = (), layers: Sequence[str] = (), way: str = "new",
           profile: str = "standard") -> Boxes:
-    everything: List[str] = [str(VENV[way]), str(GUEST), *layers]
+    everything: List[str] = [str(environment(way)), str(GUEST), *base(way), *layers]
     return Boxes(DRIVER, everything, [python(way), "-B", PROGRAM, "zygote", "--imports", imports, *arguments], profile=profile)
 
 
-def cold(family: Boxes) -> BoxKernel:
-    return BoxKernel(family, argv=[python(), "-B", PROGRAM, "kernel"])
+def cold(family: Boxes, way: str = "new") -> BoxKernel:
+    return BoxKernel(family, argv=[python(way), "-B", PROGRAM, "kernel"])
 
 
 @contextlib.contextmanager

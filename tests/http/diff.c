@@ -430,7 +430,7 @@ static unsigned long n_taken, n_refused, n_waiting, n_upgrades, n_stricter[HTTP_
 
 static void trimmed(struct view *v)
 {
-    size_t to = 0;      /* spaces and tabs at the ends of values are nobody's */
+    size_t to = 0;      /* spaces and tabs at the ends of values do not count */
     for (size_t i = 0; i < v->n_text; i++) {
         if (v->text[i] == '\n')
             while (to && (v->text[to - 1] == ' ' || v->text[to - 1] == '\t'))

@@ -1,5 +1,5 @@
-/* WebSocket frames: the same messages whole and in pieces, within bounds. The first byte gives the size of the
- * pieces and who reads. */
+/* WebSocket frames: the same messages whole and in pieces, within bounds. The first byte gives the size of the pieces
+ * and the reading side. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,7 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 1)
         return 0;
-    bool role = data[0] & 0x80;         /* who reads: a server, or a client */
+    bool role = data[0] & 0x80;         /* the reading side: a server, or a client */
     check(read_all(data + 1, size - 1, size, role) == read_all(data + 1, size - 1, (size_t)(data[0] & 0x7f) + 1, role));
     return 0;
 }

@@ -61,7 +61,7 @@ def test_a_gigabyte_down_in_constant_memory(start, path):
     with s.connect(timeout=60) as c:
         begin = time.monotonic()
         c.sendall(get(path))
-        time.sleep(0.2)                         # a slow reader: the server fills what it can and must stop
+        time.sleep(0.2)                         # a slow reader: the server fills the buffers and must stop
         most = s.memory_kb()
         drain(c, GIGABYTE)
         most = max(most, s.memory_kb())
@@ -103,7 +103,7 @@ def test_five_thousand_idle_connections(start):
         among = two_hundred()
         say("5000 idle connections: %.0f bytes each; 200 more requests took %.0f ms" % (each, (time.monotonic() - begin) * 1000))
         assert each < 2048
-        assert among < 20 * alone + 1           # what is idle is not looked at
+        assert among < 20 * alone + 1           # idle connections are not touched
     finally:
         for c in clients:
             c.close()

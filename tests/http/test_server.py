@@ -95,7 +95,7 @@ def test_continue_is_sent_only_when_the_body_is_wanted(server):
         assert Answer(f).body == b"4"
         s.sendall(get("/hello", "Content-Length: 4", "Expect: 100-continue"))
         a = Answer(f)
-        assert (a.status, a.head["connection"]) == (200, "close")       # nobody reads it: no 100
+        assert (a.status, a.head["connection"]) == (200, "close")       # the handler does not read it: no 100
         assert f.read() == b""
 
 
@@ -188,7 +188,7 @@ def test_a_vanished_client_is_noticed_at_once(start, tmp_path, kind):
         c.close()
     s.assert_rests()
     say("a vanished client (%s) is noticed within %.1f ms" % (kind, worst * 1000))
-    assert s.stats()["connections"] == 1        # the one that asks
+    assert s.stats()["connections"] == 1        # the requesting one
 
 
 def connect(s, kind, path):
@@ -277,7 +277,7 @@ def test_idle_connections_are_closed_without_a_word(start):
                 continue
             assert f.read() == b"" and time.monotonic() - begin > 0.5
             break
-    with s.connect() as c:                      # so is one that never says anything
+    with s.connect() as c:                      # so is a silent one
         assert c.recv(1) == b""
 
 

@@ -71,3 +71,4 @@ def test_the_controller_gets_no_secrets_and_no_wildcards():
     assert set(re.findall(r"apiGroups: \[(.*)\]", role)) == {"agents.x-k8s.io", "extensions.agents.x-k8s.io", "networking.k8s.io", "jupyter.org",
                                                                 '""'}     # no roles, no definitions
     assert "namespaces" not in role
+    assert re.search(r"resources: \[events\]\n  verbs: (.*)", role)[1] == "[create]"

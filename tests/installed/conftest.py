@@ -4,27 +4,28 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
-import zipfile
 
 import pytest
 
 from support import BUILD, IS_LONG, REPOSITORY
+from support.index import Index, wheel
 from support.users import ORDINARY, make_user
 
 DEBIAN = "/usr/bin/python3"
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 WAIT = 200
+WHEELHOUSE = pathlib.Path(os.environ.get("CARREL_WHEELHOUSE", BUILD / "wheelhouse"))
 
 
 class Someone:
     """Root or an ordinary user, with a home of the test's own and an environment that has nothing else in it."""
 
-    def __init__(self, name, home, wheelhouse):
+    def __init__(self, name, home, wheelhouse, index):
         self.name = name
         self.home = home
-        # Packages come from a folder, and root's environment is not where the machine's would be.
+        # pip's packages come from a folder, those of carrel from an index on loopback, and root's environment is not where the machine's would be.
         self.environment = {"PATH": PATH, "HOME": str(home), "LANG": "C.UTF-8", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheelhouse),
-                            "PIP_NO_CACHE_DIR": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "XDG_RUNTIME_DIR": str(home / "run"),
+                            "PIP_NO_CACHE_DIR": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "XDG_RUNTIME_DIR": str(home / "run"), "UV_DEFAULT_INDEX": index.url,
                             "CARREL_ENVIRONMENT": str(home / "data/python")}
 
     def command(self, *words):
@@ -53,48 +54,40 @@ class Someone:
 
 @pytest.fixture(scope="session")
 def wheelhouse():
-    """The packages, where every user can read them. ipykernel and what it needs are real, the large ones are names only: what takes long is
-    not what is tried here."""
+    """The packages as files, where every user can read them."""
     place = pathlib.Path(tempfile.mkdtemp(prefix="carrel-wheels-"))
     place.chmod(0o755)
-    for path in pathlib.Path(os.environ.get("CARREL_WHEELHOUSE", BUILD / "wheelhouse")).glob("*.whl"):
+    for path in WHEELHOUSE.glob("*.whl"):
         shutil.copy(path, place)
-    for name, modules in {"numpy": ["__init__"], "pandas": ["__init__"], "matplotlib": ["__init__", "pyplot"]}.items():
-        stand_in(place, name, modules)
     for path in place.iterdir():
         path.chmod(0o644)
     yield place
     shutil.rmtree(place)
 
 
+def stand_ins(index, names):
+    for name in names:
+        index.add(wheel(name, "99.0", {f"{name}/__init__.py": "", f"{name}/pyplot.py": ""}))
+    return index
+
+
+@pytest.fixture(scope="session")
+def index():
+    """ipykernel and what it needs are real, the large ones are names only: what takes long is not what is tried here."""
+    made = stand_ins(Index(WHEELHOUSE), ["numpy", "pandas", "matplotlib"])
+    yield made
+    made.server.shutdown()
+
+
 @pytest.fixture(scope="session")
 def names_only():
-    """Packages that have the right names and nothing in them: for what is not about kernels."""
-    place = pathlib.Path(tempfile.mkdtemp(prefix="carrel-names-"))
-    place.chmod(0o755)
-    for name, modules in {"ipykernel": ["__init__"], "IPython": ["__init__"], "numpy": ["__init__"], "pandas": ["__init__"],
-                          "matplotlib": ["__init__", "pyplot"]}.items():
-        stand_in(place, name, modules, "IPython" if name == "ipykernel" else None)
-    yield {"PIP_FIND_LINKS": str(place)}
-    shutil.rmtree(place)
-
-
-def stand_in(place, name, modules, needs=None):
-    """A wheel of empty modules."""
-    return make_wheel(place, name, {f"{name}/{module}.py": "" for module in modules}, needs)
-
-
-def make_wheel(place, name, files, needs=None, version="99.0"):
-    info = f"{name}-{version}.dist-info"
-    files = {**files, f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n" + (f"Requires-Dist: {needs}\n" if needs else ""),
-             f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
-    files[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in (*files, f"{info}/RECORD"))
-    path = place / f"{name}-{version}-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as wheel:
-        for inner, text in files.items():
-            wheel.writestr(inner, text)
-    path.chmod(0o644)
-    return path
+    """An index whose packages have the right names and nothing in them, but for those that install: for what is not about kernels."""
+    made = Index(WHEELHOUSE)
+    made.files = {name: data for name, data in made.files.items() if name.split("-")[0] in ("uv", "pip")}
+    stand_ins(made, ["IPython", "numpy", "pandas", "matplotlib"])
+    made.add(wheel("ipykernel", "99.0", {"ipykernel/__init__.py": ""}, requires=["IPython"]))
+    yield made
+    made.server.shutdown()
 
 
 def pytest_generate_tests(metafunc):
@@ -105,13 +98,13 @@ def pytest_generate_tests(metafunc):
 
 
 @pytest.fixture(scope="module")
-def someone(request, wheelhouse):
+def someone(request, wheelhouse, index):
     if request.param == "user":
         if os.geteuid() != 0:
             pytest.skip("needs root: it acts as another user")
         make_user()
     home = pathlib.Path(tempfile.mkdtemp(prefix="carrel-home-"))
-    it = Someone(ORDINARY if request.param == "user" else None, home, wheelhouse)
+    it = Someone(ORDINARY if request.param == "user" else None, home, wheelhouse, index)
     it.owns(home)
     it.owns(home / "run").chmod(0o700)
     yield it
@@ -134,16 +127,17 @@ def prefix():
 def environment(someone):
     """The wheel, in an environment of that user's own."""
     place = someone.home / "env"
-    wheel = pathlib.Path(os.environ.get("CARREL_WHEEL") or next((BUILD / "wheel").glob("*.whl")))
-    shutil.copy(wheel, someone.home)
-    (someone.home / wheel.name).chmod(0o644)
+    file = pathlib.Path(os.environ.get("CARREL_WHEEL") or next((BUILD / "wheel").glob("*.whl")))
+    shutil.copy(file, someone.home)
+    (someone.home / file.name).chmod(0o644)
     someone.do(DEBIAN, "-m", "venv", place)
-    someone.do(place / "bin/pip", "install", "--quiet", f"{someone.home / wheel.name}[local]")
+    someone.do(place / "bin/pip", "install", "--quiet", f"{someone.home / file.name}[local]")
     return place
 
 
 @pytest.fixture(scope="module")
 def made(someone, prefix):
-    """What `carrel setup` makes for that user."""
-    someone.do(prefix / "bin/carrel", "setup")
+    """What `carrel py` makes for that user on a machine that has none yet."""
+    done = someone.run(prefix / "bin/carrel", "py", "-c", "print(6 * 7)")
+    assert done.stdout == "42\n" and "carrel: setting up a Python for kernels in" in done.stderr, done.stderr
     return pathlib.Path(someone.environment["CARREL_ENVIRONMENT"])

@@ -15,7 +15,7 @@ SWITCH = """mount -t tmpfs tmpfs /proc/sys/kernel
 echo 1 >/proc/sys/kernel/apparmor_restrict_unprivileged_userns
 chmod 755 /proc/sys/kernel
 """
-# Whoever is in a chroot is refused a user namespace.
+# A process in a chroot is refused a user namespace.
 CHROOT = """mkdir -p "$place/all"; mount --rbind / "$place/all"
 set -- chroot "$place/all" "$@"
 """

@@ -33,12 +33,13 @@ def test_a_kernelspec_of_such_a_copy_starts_a_kernel(someone, prefix):
     someone.do(prefix / "bin/carrel", "kernelspec", "install", "--prefix", folder, "--python", sys.executable)
     spec = json.loads((folder / "share/jupyter/kernels/carrel/kernel.json").read_text())
     assert spec["argv"][0] == str(prefix / "bin/carrel")
-    assert someone.do(sys.executable, "-c", NOTEBOOK, JUPYTER_PATH=str(folder / "share/jupyter")) == sys.prefix + "\n"
+    notebooks = someone.owns(someone.home / "notebooks")
+    assert someone.do(sys.executable, "-c", NOTEBOOK, cwd=notebooks, JUPYTER_PATH=str(folder / "share/jupyter")) == sys.prefix + "\n"
 
 
 def test_the_wheels_kernels_are_of_its_environment(someone, environment):
     assert someone.do(environment / "bin/carrel", "py", "-c", WHERE) == f"{environment}\n"
-    # Also where nobody has told the program: by where it lies.
+    # Also if the program has no setting: by its location.
     program = next(environment.rglob("carrel/bin/carrel"))
     assert someone.do(program, "py", "-c", WHERE) == f"{environment}\n"
 
@@ -92,7 +93,7 @@ def test_a_server_with_other_kernels_is_not_taken_for_them(someone, environment,
 
 
 def test_an_interpreter_below_a_closed_home(someone, prefix):
-    """pyenv's, as it is often: below root's home, which nobody else can enter. Root's kernels can be of it; others are told."""
+    """pyenv's, as it often is: below root's home, which others cannot enter. Root's kernels can use it; other users get an error."""
     found = sorted(pathlib.Path("/root/.pyenv/versions").glob("3.*/bin/python3")) if os.geteuid() == 0 else []
     if not found:
         return
@@ -104,6 +105,6 @@ def test_an_interpreter_below_a_closed_home(someone, prefix):
 
 
 def test_debians_interpreter_stays_as_it_is(someone, prefix):
-    """Without ipykernel it is no kernel, and what is told to do about it is something that Debian does not refuse."""
+    """Without ipykernel it is no kernel, and the suggested remedy is one that Debian does not refuse."""
     done = someone.run(prefix / "bin/carrel", "py", "--python", DEBIAN, "-c", "1")
     assert done.returncode != 0 and "carrel setup" in done.stderr and "pip install" not in done.stderr

@@ -1,58 +1,69 @@
-"""carrel setup: an environment for kernels, made once, of wheels only; and how other commands come to it."""
+"""carrel setup: an environment for kernels, made once, in a box; and how other commands come to it."""
 import contextlib
 import os
 import pathlib
-import pty
 import signal
 import subprocess
-import tarfile
-import time
+import tempfile
 
 import pytest
-from conftest import DEBIAN, WAIT, make_wheel
+from conftest import DEBIAN, WAIT
 from support import REPOSITORY
+from support.index import wheel
 from support.processes import children
 from support.waiting import wait_for
 from test_places import end, serve
 
 OFFER = "'carrel setup' makes one, once"
-NOWHERE = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/nonexistent"}
+NOWHERE = {"UV_DEFAULT_INDEX": "http://index.localhost:9/simple"}
+LATER = {"CARREL_SETUP": "no"}
 
 
 def elsewhere(someone, name):
-    """A place in which nobody has set up anything."""
+    """A place without any setup."""
     return str(someone.owns(someone.home / name) / "python")
 
 
-def test_without_one_nothing_is_downloaded_and_the_fix_is_told(someone, prefix):
+def asks(index, place):
+    return {"UV_DEFAULT_INDEX": index.url, "CARREL_ENVIRONMENT": place}
+
+
+def versions(place):
+    return {p.name[:-len(".dist-info")] for p in pathlib.Path(place).glob("lib/python3*/site-packages/*.dist-info")}
+
+
+def test_who_does_not_want_it_has_nothing_downloaded_and_the_fix_told(someone, prefix, index):
     place = elsewhere(someone, "untouched")
-    done = someone.run(prefix / "bin/carrel", "py", "-c", "1", CARREL_ENVIRONMENT=place)
-    assert done.returncode == 125 and OFFER in done.stderr and "pip install" not in done.stderr
+    index.asked.clear()
+    done = someone.run(prefix / "bin/carrel", "py", "-c", "1", CARREL_ENVIRONMENT=place, **LATER)
+    assert done.returncode == 125 and OFFER in done.stderr and index.asked == []
     assert not pathlib.Path(place, "bin").exists()
 
 
 def test_kernels_are_of_what_it_made(someone, prefix, made):
-    said = someone.do(prefix / "bin/carrel", "py", "-c", "import sys, numpy, pandas, matplotlib; print(sys.prefix)")
-    assert said == f"{made}\n"
+    done = someone.run(prefix / "bin/carrel", "py", "-c", "import sys, numpy, pandas, matplotlib; print(sys.prefix)")
+    assert (done.stdout, done.stderr) == (f"{made}\n", "")
 
 
 def test_it_is_made_once(someone, prefix, made):
     assert someone.run(prefix / "bin/carrel", "setup", **NOWHERE).stdout == f"{made}/bin/python\n"
 
 
-def test_what_fails_is_told_and_nothing_is_lost(someone, prefix):
-    done = someone.run(prefix / "bin/carrel", "setup", CARREL_ENVIRONMENT=elsewhere(someone, "failed"), **NOWHERE)
-    assert done.returncode == 125 and "could not be installed" in done.stderr and "goes on" in done.stderr
+def test_what_fails_is_told_and_leaves_nothing(someone, prefix):
+    place = elsewhere(someone, "failed")
+    done = someone.run(prefix / "bin/carrel", "setup", CARREL_ENVIRONMENT=place, **NOWHERE)
+    assert done.returncode == 125 and "the index of packages does not answer" in done.stderr and list(pathlib.Path(place).iterdir()) == []
+    for words, said in ((["../x"], "only names and versions are taken"), (["x @ http://example.org/x"], "no addresses"), (["--python", "2.7"], "python2.7"),
+                        (["--index"], "it takes --python and --upgrade"), (["nosuchpackage"], "there is no such package")):
+        done = someone.run(prefix / "bin/carrel", "setup", *words, CARREL_ENVIRONMENT=place)
+        assert done.returncode == 125 and said in done.stderr and list(pathlib.Path(place).iterdir()) == [], done.stderr
 
 
-def test_its_progress_is_shown_and_two_at_once_make_one(someone, prefix, names_only):
-    place = elsewhere(someone, "both")
-    both = [someone.start(prefix / "bin/carrel", "setup", CARREL_ENVIRONMENT=place, **names_only) for _ in range(2)]
+def test_two_at_once_make_one(someone, prefix, names_only):
+    both = [someone.start(prefix / "bin/carrel", "setup", **asks(names_only, elsewhere(someone, "both"))) for _ in range(2)]
     said = [p.communicate(timeout=WAIT)[0] for p in both]
     assert [p.returncode for p in both] == [0, 0], said
-    assert [text.count("an environment of /usr/bin/python3") for text in sorted(said, key=len)] == [0, 1], said
-    for words in ("setting up a Python for kernels", "installing\n", "trying it\n"):
-        assert words in max(said, key=len)
+    assert sorted(text.count("setting up a Python for kernels") for text in said) == [0, 1] and any("is at work; waiting for it" in text for text in said), said
 
 
 def test_doctor_has_a_row_for_kernels(someone, prefix, made):
@@ -64,65 +75,35 @@ def test_doctor_has_a_row_for_kernels(someone, prefix, made):
 
 
 def test_a_box_that_was_there_before_gets_its_kernel(someone, prefix):
-    """The server runs, the box was made; then somebody sets up, whose umask would keep the user of a box out."""
+    """The server runs and the box exists; then a user runs the setup with a umask that would keep the user of a box out."""
     place = elsewhere(someone, "later")
     carrel = prefix / "bin/carrel"
     process, url = serve(someone, carrel, "--set", "pool.size=off", CARREL_ENVIRONMENT=place)
     try:
         ask = {"CARREL_URL": url, "CARREL_ENVIRONMENT": place}
         someone.do(carrel, "create", "--name", "job", "--template", "python", **ask)
-        refused = someone.run(carrel, "repl", "job", stdin="1 + 1\n", **ask)
+        refused = someone.run(carrel, "repl", "job", stdin="1 + 1\n", **ask, **LATER)
         assert refused.returncode == 125 and OFFER in refused.stderr
         refused = someone.run(carrel, "service", "create", "tools", REPOSITORY / "examples/scoped-sandbox-intro/interface.py", **ask)
         assert refused.returncode != 0 and OFFER in refused.stderr
-        done = someone.run("/bin/sh", "-c", f"umask 077; exec {carrel} repl --yes job", stdin="import sys; print(sys.prefix)\n", **ask)
+        done = someone.run("/bin/sh", "-c", f"umask 077; exec {carrel} repl job", stdin="import sys; print(sys.prefix)\n", **ask)
         assert done.stdout == f"{place}\n", done.stderr
     finally:
         end(process)
 
 
-def answer(someone, program, reply, **variables):
-    """What `carrel py` says on a terminal, to somebody who replies."""
-    ours, theirs = pty.openpty()
-    if someone.name:
-        os.chown(os.ttyname(theirs), int(subprocess.check_output(["id", "-u", someone.name])), -1)
-    process = subprocess.Popen(someone.command(program, "py", "-c", "6 * 7"), stdin=theirs, stdout=theirs, stderr=theirs, cwd=someone.home,
-                               env={**someone.environment, **variables})
-    os.close(theirs)
-    said, asked, deadline = "", False, time.monotonic() + WAIT
-    while time.monotonic() < deadline:
-        try:
-            piece = os.read(ours, 4096)
-        except OSError:
-            break
-        said += piece.decode()
-        if not asked and "[Y/n]" in said:
-            asked = True
-            os.write(ours, reply.encode() + b"\n")
-    os.close(ours)
-    return process.wait(60), said
-
-
-def test_on_a_terminal_it_is_offered(someone, prefix, names_only):
-    place = elsewhere(someone, "asked")
-    status, said = answer(someone, prefix / "bin/carrel", "n", CARREL_ENVIRONMENT=place)
-    assert status == 125 and "Make it now" in said and not pathlib.Path(place, "bin").exists()
-    answer(someone, prefix / "bin/carrel", "y", CARREL_ENVIRONMENT=place, **names_only)
-    assert pathlib.Path(place, "carrel-setup").exists()
-
-
 def test_one_that_was_killed_is_gone_over_again(someone, prefix, names_only):
     place = elsewhere(someone, "killed")
-    first = someone.start(prefix / "bin/carrel", "setup", CARREL_ENVIRONMENT=place, **names_only)
-    wait_for(lambda: pathlib.Path(place, "pyvenv.cfg").exists(), "it has begun")
+    first = someone.start(prefix / "bin/carrel", "setup", **asks(names_only, place))
+    wait_for(lambda: pathlib.Path(place, ".new").exists(), "it has begun")
     for pid in [*descendants(first.pid), first.pid]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     first.communicate(timeout=60)       # all that it started has our pipe
-    refused = someone.run(prefix / "bin/carrel", "py", "-c", "1", CARREL_ENVIRONMENT=place)
+    refused = someone.run(prefix / "bin/carrel", "py", "-c", "1", CARREL_ENVIRONMENT=place, **LATER)
     assert OFFER in refused.stderr
-    someone.do(prefix / "bin/carrel", "setup", CARREL_ENVIRONMENT=place, **names_only)
-    assert pathlib.Path(place, "carrel-setup").exists()
+    someone.do(prefix / "bin/carrel", "setup", **asks(names_only, place))
+    assert pathlib.Path(place, "carrel-setup").exists() and not pathlib.Path(place, ".new").exists()
 
 
 def descendants(pid):
@@ -132,115 +113,78 @@ def descendants(pid):
     return found
 
 
-def test_only_wheels_are_installed(someone, prefix, made, wheelhouse):
-    """What has only its source would run a program of its own while it is installed."""
-    folder = someone.owns(someone.home / "sources")
-    mark = folder / "has-run"
-    source = folder / "setup.py"
-    source.write_text(f"open({str(mark)!r}, 'w')\nfrom setuptools import setup\nsetup(name='nasty', version='1.0')\n")
-    with tarfile.open(folder / "nasty-1.0.tar.gz", "w:gz") as archive:
-        archive.add(source, "nasty-1.0/setup.py")
-    done = someone.run(prefix / "bin/carrel", "setup", "nasty", PIP_FIND_LINKS=f"{wheelhouse} {folder}")
-    assert done.returncode == 125 and not mark.exists()
-    assert someone.do(prefix / "bin/carrel", "py", "-c", "print(6 * 7)") == "42\n"
-
-
 # ---- what packages bring ----
 
-def run_at_start(mark):
-    """What an interpreter runs when it starts: a .pth file writes a file."""
-    return {"nasty.pth": f"import os; open({str(mark)!r}, 'a').write(str(os.getuid()) + '\\n')\n"}
-
-
 def test_nothing_of_a_package_runs_outside_of_a_box(someone, prefix, names_only):
-    """Neither when it is set up nor ever after, whoever looks at the environment."""
+    """Neither during the setup nor later, from any use of the environment."""
     folder, place, carrel = someone.owns(someone.home / "nasty"), elsewhere(someone, "hostile"), prefix / "bin/carrel"
     mark = folder / "has-run"
-    wheel = make_wheel(folder, "nasty", {"nasty.py": "", **run_at_start(mark)})
-    other = make_wheel(folder, "other", {"other.py": ""})
-    ask = {"CARREL_ENVIRONMENT": place, **names_only}
-    someone.do(carrel, "setup", wheel, **ask)
-    assert list(pathlib.Path(place).rglob("nasty.pth"))
-    for words in (["setup", wheel], ["setup", "--upgrade", other], ["setup"], ["doctor"], ["py", "-c", "1"]):
+    # What an interpreter runs when it starts; and what would make another interpreter of it, or show boxes another folder of the host.
+    evil = {"nasty.pth": f"import os; open({str(mark)!r}, 'a').write(str(os.getuid()) + '\\n')\n", "nasty-1.0.data/data/pyvenv.cfg": "home = /nowhere\n",
+            "nasty-1.0.data/scripts/python3": "#!/bin/false\n", "nasty-1.0.data/data/carrel-setup": "python /bin/false\n"}
+    names_only.add(wheel("nasty", "1.0", evil))
+    names_only.add(wheel("other", "1.0"))
+    ask = asks(names_only, place)
+    someone.run(carrel, "setup", "nasty", **ask)
+    someone.do(carrel, "setup", **ask)
+    for words in (["setup", "nasty"], ["setup", "--upgrade", "other"], ["setup"], ["doctor"], ["py", "-c", "1"]):
         someone.run(carrel, *words, **ask)
         assert not mark.exists(), words
+    at = pathlib.Path(place)
+    assert "other-1.0" in versions(place) and os.readlink(at / "bin/python3") == "python" and "/nowhere" not in (at / "pyvenv.cfg").read_text()
+    assert "/bin/false" not in (at / "carrel-setup").read_text()
     inside = someone.owns(someone.home / "itself")
     (inside / "link").symlink_to(place)
-    for python, where in ((f"{place}/bin/python", place + "/"), ("python3", place), (f"{inside}/link/bin/python", place)):
-        done = someone.run(carrel, "setup", "--python", python, other, **{**ask, "CARREL_ENVIRONMENT": where, "PATH": f"{place}/bin:{someone.environment['PATH']}"})
+    for python in (f"{place}/bin/python", f"{inside}/link/bin/python"):
+        done = someone.run(carrel, "setup", "--python", python, "other", **ask)
         assert done.returncode == 125 and "of the environment itself" in done.stderr and not mark.exists(), done.stderr
-    someone.run(carrel, "kernelspec", "install", "--prefix", inside, **ask)
-    assert not mark.exists()
-    assert list(pathlib.Path(place).rglob("other.py"))
-    # It does run where it may: in a box, which cannot write there.
-    tried = someone.run(carrel, "run", "--mount", f"{place}:{place}", "--", f"{place}/bin/python", "-c", "1")
-    assert "nasty.pth" in tried.stderr and not mark.exists(), tried.stderr
 
 
 def test_what_cannot_be_imported_is_told(someone, prefix, names_only):
-    folder, place = someone.owns(someone.home / "broken"), elsewhere(someone, "broken-one")
-    wheel = make_wheel(folder, "pandas", {"pandas/__init__.py": "import a_library_that_is_not_there\n"}, version="100.0")
-    done = someone.run(prefix / "bin/carrel", "setup", wheel, CARREL_ENVIRONMENT=place, **names_only)
+    place = elsewhere(someone, "broken")
+    someone.do(prefix / "bin/carrel", "setup", **asks(names_only, place))
+    before = versions(place)
+    names_only.add(wheel("pandas", "100.0", {"pandas/__init__.py": "import a_library_that_is_not_there\n"}))
+    try:
+        done = someone.run(prefix / "bin/carrel", "setup", "pandas==100.0", **asks(names_only, place))
+    finally:
+        names_only.files.pop("pandas-100.0-py3-none-any.whl")
     assert done.returncode == 125 and "No module named 'a_library_that_is_not_there'" in done.stderr and "cannot be imported" in done.stderr, done.stderr
-    assert not pathlib.Path(place, "carrel-setup").exists()
-    someone.do(prefix / "bin/carrel", "setup", CARREL_ENVIRONMENT=place, **names_only)
-    assert someone.run(prefix / "bin/carrel", "setup", wheel, CARREL_ENVIRONMENT=place, **names_only).returncode == 125
-    assert not pathlib.Path(place, "carrel-setup").exists()
+    assert versions(place) == before and pathlib.Path(place, "carrel-setup").exists()
 
 
-@pytest.mark.parametrize("what", ["a folder", "a source", "a wheel that wants one", "a link"])
-def test_nothing_is_built_outside_of_a_box(someone, prefix, names_only, what):
-    """Only what is looked for in an index is a wheel because pip is told so."""
-    folder = someone.owns(someone.home / what.replace(" ", "-"))
-    mark = folder / "has-run"
-    source = someone.owns(folder / "nasty-1.0")
-    (source / "setup.py").write_text(f"open({str(mark)!r}, 'w')\nfrom setuptools import setup\nsetup(name='nasty', version='1.0')\n")
-    with tarfile.open(folder / "nasty-1.0.tar.gz", "w:gz") as archive:
-        archive.add(source, "nasty-1.0")
-    wants = {"a folder": source, "a source": folder / "nasty-1.0.tar.gz", "a link": f"nasty @ file://{folder}/nasty-1.0.tar.gz",
-             "a wheel that wants one": make_wheel(folder, "wants", {"wants.py": ""}, f"nasty @ file://{folder}/nasty-1.0.tar.gz")}[what]
-    done = someone.run(prefix / "bin/carrel", "setup", wants, CARREL_ENVIRONMENT=elsewhere(someone, f"built-{what.replace(' ', '-')}"), **names_only)
-    assert done.returncode == 125 and not mark.exists(), done.stderr
-    assert ("nothing is built" if "wants" in what else "nor a wheel") in done.stderr, done.stderr
-
-
-def test_packages_are_added_and_replaced(someone, prefix, names_only):
-    """Another version takes the place of one; scripts are the environment's; what makes it an environment stays."""
-    folder, place, carrel = someone.owns(someone.home / "parts"), elsewhere(someone, "parts-of"), prefix / "bin/carrel"
-    ask = {"CARREL_ENVIRONMENT": place, **names_only}
-    script = {"part-1.0.dist-info/entry_points.txt": "[console_scripts]\npart = part:main\n", "part-1.0.data/data/share/part.txt": "data",
-              "part-1.0.data/scripts/python3": "#!/bin/false\n", "part-1.0.data/data/pyvenv.cfg": "home = /nowhere\n"}
-    main = "import sys\ndef main(): print(sys.prefix)\n"
-    someone.do(carrel, "setup", make_wheel(folder, "part", {"part.py": main, "part_old.py": "", **script}, version="1.0"), **ask)
-    at = pathlib.Path(place)
-    site = next(at.glob("lib/python3*/site-packages"))
-    assert (at / "share/part.txt").read_text() == "data" and (site / "part_old.py").exists()
-    assert (at / "bin/python3").is_symlink() and "/nowhere" not in (at / "pyvenv.cfg").read_text()
-    assert someone.do(carrel, "run", "--mount", f"{place}:{place}", "--", f"{place}/bin/part") == f"{place}\n"
-    before = {p.name for p in site.glob("*.dist-info")}
-    someone.do(carrel, "setup", make_wheel(folder, "part", {"part.py": ""}, version="2.0"), **ask)
-    assert {p.name for p in site.glob("*.dist-info")} == before - {"part-1.0.dist-info"} | {"part-2.0.dist-info"}
-    assert not (site / "part_old.py").exists() and not (at / "bin/part").exists() and not (at / "share/part.txt").exists() and not (at / ".new").exists()
-    assert (site / "part.py").read_text() == "" and (site / "numpy/__init__.py").exists()
-
-
-def test_what_is_there_changes_only_if_it_must(someone, prefix, names_only):
-    folder, place, carrel = someone.owns(someone.home / "newer"), elsewhere(someone, "kept"), prefix / "bin/carrel"
-    ask = {"CARREL_ENVIRONMENT": place, **names_only, "PIP_FIND_LINKS": names_only["PIP_FIND_LINKS"] + f" {folder}"}
+def test_packages_are_added_and_what_is_there_changes_only_if_it_must(someone, prefix, names_only):
+    place, carrel = elsewhere(someone, "kept"), prefix / "bin/carrel"
+    ask = asks(names_only, place)
     someone.do(carrel, "setup", **ask)
-    site = next(pathlib.Path(place).glob("lib/python3*/site-packages"))
-    make_wheel(folder, "numpy", {"numpy/__init__.py": ""}, version="100.0")
-    content = make_wheel(folder, "content", {"content.py": ""}, "numpy")
-    someone.do(carrel, "setup", content, **ask)
-    assert (site / "numpy-99.0.dist-info").exists() and (site / "content.py").exists()
-    make_wheel(folder, "pandas", {"pandas/__init__.py": ""}, "numpy<100", version="98.0")
-    make_wheel(folder, "pandas", {"pandas/__init__.py": ""}, "numpy>=100", version="101.0")
-    someone.do(carrel, "setup", "pandas>100", **ask)        # numpy is not named, and must change with it
-    assert (site / "numpy-100.0.dist-info").exists() and (site / "pandas-101.0.dist-info").exists()
-    someone.do(carrel, "setup", "numpy<100", **ask)         # nor is pandas, which must go back
-    assert (site / "numpy-99.0.dist-info").exists() and (site / "pandas-99.0.dist-info").exists() and (site / "content.py").exists()
-    someone.do(carrel, "setup", make_wheel(folder, "greedy", {"greedy.py": ""}, "numpy>99"), **ask)
-    assert [p.name for p in site.glob("numpy-*")] == ["numpy-100.0.dist-info"] and (site / "greedy.py").exists() and (site / "content.py").exists()
+    for made in (wheel("numpy", "100.0", {"numpy/__init__.py": ""}), wheel("content", "1.0", requires=["numpy"]),
+                 wheel("greedy", "1.0", {"greedy-1.0.dist-info/entry_points.txt": "[console_scripts]\ngreedy = greedy:main\n",
+                                         "greedy.py": "import sys\ndef main(): print(sys.prefix)\n"}, requires=["numpy>99"])):
+        names_only.add(made)
+    try:
+        someone.do(carrel, "setup", "content", **ask)
+        assert {"numpy-99.0", "content-1.0"} <= versions(place)
+        someone.do(carrel, "setup", "greedy", **ask)
+        assert {"numpy-100.0", "content-1.0", "greedy-1.0"} <= versions(place) and "numpy-99.0" not in versions(place)
+        assert someone.do(carrel, "run", "--mount", f"{place}:{place}", "--", f"{place}/bin/greedy") == f"{place}\n"
+        refused = someone.run(carrel, "setup", "numpy<100", **ask)
+        assert refused.returncode == 125 and "the packages do not go together" in refused.stderr, refused.stderr
+        assert {"numpy-100.0", "greedy-1.0"} <= versions(place)
+    finally:
+        names_only.files.pop("numpy-100.0-py3-none-any.whl")
+
+
+def test_an_environment_of_an_earlier_version_is_used_and_grows(someone, prefix, names_only):
+    """Its mark is empty; its packages are known by their folders."""
+    place, carrel = elsewhere(someone, "earlier"), prefix / "bin/carrel"
+    names_only.add(wheel("extra", "1.0"))
+    someone.do(carrel, "setup", "extra", **asks(names_only, place))
+    mark = pathlib.Path(place, "carrel-setup")
+    mark.write_text("")
+    assert someone.do(carrel, "setup", **asks(names_only, place), **LATER) == f"{place}/bin/python\n" and mark.read_text() == ""
+    names_only.add(wheel("later_one", "1.0"))
+    someone.do(carrel, "setup", "later-one", **asks(names_only, place))
+    assert {"extra-1.0", "later_one-1.0", "numpy-99.0"} <= versions(place) and "asked extra\n" in mark.read_text()
 
 
 def test_a_folder_with_other_things_in_it_is_left_alone(someone, prefix):
@@ -250,24 +194,25 @@ def test_a_folder_with_other_things_in_it_is_left_alone(someone, prefix):
     assert done.returncode == 125 and (folder / "thesis").read_text() == "all of it" and not (folder / "bin").exists()
 
 
-def test_debian_without_ensurepip(someone, prefix, names_only, tmp_path):
-    """Its python3 comes without python3-venv: then its pip installs; if there is none either, the package is named."""
+def test_a_machine_with_python_alone(someone, prefix):
+    """A Debian without pip, ensurepip and python3-venv: an overlay of this machine, from which they were removed."""
     if os.geteuid() != 0:
-        pytest.skip("needs root: it hides a folder")
-    library = next(p for p in pathlib.Path("/usr/lib").glob("python3.*/ensurepip")).parent
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    place = elsewhere(someone, "bare")
-
-    def hidden(*folders):
-        hide = " && ".join(f"mount --bind {empty} {f}" for f in folders)
-        inner = " ".join(someone.command("env", f"CARREL_ENVIRONMENT={place}", prefix / "bin/carrel", "setup"))
-        return subprocess.run(["unshare", "--mount", "/bin/sh", "-c", f"{hide} && exec {inner}"], capture_output=True, text=True, timeout=WAIT,
-                              cwd=someone.home, env={**someone.environment, **names_only})
-    none = hidden(library / "ensurepip", "/usr/lib/python3/dist-packages/pip")
-    assert none.returncode == 125 and "apt-get install python3-venv" in none.stderr, none.stderr
-    done = hidden(library / "ensurepip")
-    assert (done.returncode, done.stdout) == (0, f"{place}/bin/python\n"), done.stderr
+        pytest.skip("needs root: it makes a mount namespace with another root")
+    home = someone.owns(someone.home / "bare")
+    inner = " ".join(someone.command("env", *(f"{k}={v}" for k, v in {**someone.environment, "CARREL_ENVIRONMENT": str(home / "python")}.items()),
+                                     prefix / "bin/carrel", "py", "-c", "'import numpy, sys; print(sys.prefix)'"))
+    with tempfile.TemporaryDirectory() as work:
+        script = f"""set -e
+mount -t tmpfs tmpfs {work}; cd {work}; mkdir upper work root
+mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root; cd root
+rm -rf usr/lib/python3*/ensurepip usr/lib/python3*/venv usr/lib/python3/dist-packages/pip* usr/share/python-wheels usr/bin/pip* usr/local/bin/uv
+for d in proc sys dev tmp run; do mount --rbind /$d $d; done
+mkdir -p old; pivot_root . old; cd /; umount -l /old
+! python3 -c 'import pip' 2>/dev/null; ! python3 -c 'import venv' 2>/dev/null
+cd {home}; exec {inner}"""
+        done = subprocess.run(["unshare", "--mount", "/bin/sh", "-c", script], capture_output=True, text=True, timeout=WAIT, env=someone.environment)
+    assert (done.returncode, done.stdout) == (0, f"{home}/python\n"), done.stderr
+    assert "setting up a Python for kernels" in done.stderr
 
 
 # ---- from Python ----
@@ -289,8 +234,8 @@ def test_a_program_is_told_how_to_get_one(someone, prefix):
 
 
 def test_a_program_that_may_makes_one_itself(someone, prefix, names_only):
-    place = elsewhere(someone, "itself")
-    ask = {**sdk(prefix), **names_only, "CARREL_ENVIRONMENT": place}
+    place = elsewhere(someone, "by-itself")
+    ask = {**sdk(prefix), **asks(names_only, place)}
     code = "import carrel.local; carrel.local.require_kernel(); print(carrel.local.kernel_settings())"
     assert someone.do(DEBIAN, "-B", "-c", code, **ask, CARREL_SETUP="yes") == "('--set', 'templates.python.zygote=late')\n"
     assert someone.do(DEBIAN, "-B", "-c", "import carrel; print(carrel.setup())", **ask) == f"{place}/bin/python\n"

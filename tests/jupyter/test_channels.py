@@ -153,13 +153,13 @@ def test_a_session_that_comes_back_gets_what_it_missed(make_kernel, connect, ali
     id = wire.start("print('first', flush=True)\nwhile not os.path.exists('/tmp/go'): time.sleep(0.01)\nprint('second')\n'third'")
     wire.until(lambda m: "first" in m["content"].get("text", ""))
     wire.close()
-    # The cell ends while nobody of that session listens.
+    # The cell ends while no client of that session listens.
     wait_for(lambda: alice.get(f"/api/kernels/{kernel}").json["connections"] == 1)
     assert alice.put(box_of(alice, kernel) + "/files/tmp/go", "x").status in (200, 201, 204)
     stranger.until(lambda m: m["parent_header"].get("msg_id") == id and m["content"].get("execution_state") == "idle")
     done = connect(kernel, session=session).outcome(id)
     assert done.text == "second\n" and done.result == ["'third'"] and done.reply["status"] == "ok"
-    # Nobody else is told of the past.
+    # No other client gets the past messages.
     new = connect(kernel, session=uuid.uuid4().hex)
     id = new.start("'fresh'")
     assert {m["parent_header"].get("msg_id") for m in new.outcome(id)} == {id}
@@ -301,7 +301,7 @@ def test_kernels_and_sessions_outlive_the_front(mortal):
     wire.until(lambda m: "first" in m["content"].get("text", ""))
     place = box_of(alice, kernel)
     kill_front(mortal)
-    # Nobody is told that it does not exist while the new one has not heard of it yet.
+    # No client gets a 404 while the new front does not know the kernel yet.
     seen = set()
 
     def is_back():
@@ -317,7 +317,7 @@ def test_kernels_and_sessions_outlive_the_front(mortal):
     assert {k: found[k] for k in ("id", "path", "name", "type")} == {k: renamed[k] for k in ("id", "path", "name", "type")}
     assert found["kernel"]["id"] == kernel
     assert alice.post("/api/sessions", {"path": "b.ipynb", "kernel": {"name": "python3"}}).json["id"] == ours["id"]
-    # What the kernel says from now on is kept for the session that asked, and for nobody else.
+    # The kernel's later messages are kept for the session of the request only.
     assert alice.put(place + "/files/tmp/go", "x").status in (200, 201, 204)
     wait_for(lambda: alice.get(f"/api/kernels/{kernel}").json["execution_state"] == "idle")
     done = Wire(alice, kernel, session=session).outcome(id)
@@ -332,7 +332,7 @@ def test_kernels_and_sessions_outlive_the_front(mortal):
 
 
 def test_a_restart_that_waits_is_answered_when_the_box_is_lost():
-    # The next interpreter never gets ready, nobody is connected, and the box ends with the keeper.
+    # The next interpreter never gets ready, no client is connected, and the box ends with the keeper.
     server = serve("--set", "jupyter.client_envs=PYTHONPATH")
     try:
         alice = server.token("alice")

@@ -1,4 +1,4 @@
-"""Unmodified clients that nobody here wrote: jupyter_server's gateway client, nbclient, a whole jupyter_server in gateway mode."""
+"""Unmodified clients of others: jupyter_server's gateway client, nbclient, a whole jupyter_server in gateway mode."""
 import asyncio
 import json
 import os

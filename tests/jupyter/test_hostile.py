@@ -1,4 +1,4 @@
-"""Clients that break the rules are sent away; nobody else notices."""
+"""Clients that break the rules are disconnected; others do not notice."""
 import json
 import os
 import struct

@@ -34,6 +34,8 @@ def test_kernelspecs_and_their_logos(alice):
     svg, png = (alice.get(one["resources"][name]) for name in ("logo-svg", "logo-64x64"))
     assert svg.headers["Content-Type"] == "image/svg+xml" and svg.body.startswith(b"<svg")
     assert png.headers["Content-Type"] == "image/png" and png.body.startswith(b"\x89PNG")
+    local = alice.get("/api/kernelspecs/carrel")        # as notebooks call it that a kernel of this machine has run
+    assert local.status == 200 and local.json["name"] == "python3"
     missing = alice.get("/api/kernelspecs/fortran")
     assert missing.status == 404 and missing.json["message"] == "Kernel spec fortran not found"
     assert alice.get("/kernelspecs/python3/kernel.json").status == 404
@@ -108,6 +110,14 @@ def test_environment_limits_and_directory(make_kernel, connect, alice):
     assert newest["limits"]["memory"] == 300 << 20 and newest["limits"]["cpus"] == 0.5
 
 
+@pytest.mark.cgroups
+def test_beside_a_limit_the_plain_variable_is_a_request(make_kernel, alice):
+    make_kernel(env={"KERNEL_MEMORY": "100M", "KERNEL_MEMORY_LIMIT": "300M", "KERNEL_CPUS": "250m", "KERNEL_CPUS_LIMIT": "500m"})
+    newest = alice.get("/v1/boxes?label=jupyter&limit=1").json["boxes"][0]
+    assert newest["limits"]["memory"] == 300 << 20 and newest["limits"]["cpus"] == 0.5
+    assert newest["requests"] == {"memory": 100 << 20, "cpus": 0.25}
+
+
 def test_a_directory_that_is_not_in_the_box_is_left_out(make_kernel, connect):
     wire = connect(make_kernel(env={"KERNEL_WORKING_DIR": "/home/somebody/notebooks"}))
     assert wire.run("1 + 1").result == ["2"]
@@ -127,7 +137,7 @@ def test_nobody_sees_another_ones_kernels(make_kernel, alice, bob, anybody):
         answer = bob.ask(method, f"/api/kernels/{kernel}{path}")
         assert answer.status == 404 and answer.json["message"] == f"Kernel does not exist: {kernel}"
     assert Wire(bob, kernel).status == 404
-    # An id is its owner's: the same one is free for somebody else.
+    # An id belongs to its owner: the same one is free for another.
     other = bob.post("/api/kernels", {"env": {"KERNEL_ID": kernel}})
     assert other.status == 201 and bob.delete(f"/api/kernels/{kernel}").status == 204
     assert alice.get(f"/api/kernels/{kernel}").status == 200
@@ -234,7 +244,7 @@ def test_a_dead_kernel_counts_until_it_is_deleted(serving):
     server = serving("--set", "jupyter.max_kernels=1", "--set", "jupyter.client_envs=PYTHONPATH")
     alice = server.token("alice")
     kernel = alice.post("/api/kernels", {"name": "small", "env": {"PYTHONPATH": "/tmp/early"}}).json["id"]
-    # From now on every interpreter dies before it is one, until nobody tries again.
+    # From now on every interpreter dies at its start, until the restarts end.
     Wire(alice, kernel).run("import os; os.mkdir('/tmp/early')\nopen('/tmp/early/sitecustomize.py', 'w').write('import os; os._exit(3)')\nos._exit(3)")
     wait_for(lambda: alice.get(f"/api/kernels/{kernel}").json["execution_state"] == "dead")
     refused = alice.post("/api/kernels")

@@ -1,4 +1,4 @@
-"""How cells are stopped and kernels die, and what is told of it."""
+"""How cells are stopped and kernels die, and the reports of it."""
 import json
 import os
 import pathlib
@@ -103,7 +103,7 @@ def test_a_death_has_a_type_and_a_reason_at_once(make, code, outcome, reason):
 
 
 def test_the_last_words_of_a_kernel_that_did_not_read_all_are_heard(box, server):
-    """Its end is told to us as a reset then, before what it said itself."""
+    """Its end then reaches us as a reset, before its last messages."""
     ask = ("link.send('stdin', 'input_request', {'prompt': '', 'password': False}, header); import select; select.select([0], [], []); "
            "link.send('iopub', 'stream', {'name': 'stdout', 'text': 'reads'}, header); signal.sigwait([signal.SIGUSR1]); "
            "link.send('iopub', 'stream', {'name': 'stdout', 'text': 'last words'}, header); os._exit(3)")

@@ -1,4 +1,4 @@
-"""Kernels that break every rule of the link: each is ended with a reason, or what it says is harmless; the server and other kernels go on."""
+"""Kernels that break every rule of the link: each is ended with a reason, or its messages are harmless; the server and other kernels are not affected."""
 import json
 import os
 
@@ -79,7 +79,7 @@ def test_a_message_that_is_begun_anew_replaces_the_half_one(crowd):
 
 
 def test_messages_for_others_are_nobodys(crowd, pool):
-    """A parent's id that nobody sent, one of another context, a reply to nothing."""
+    """A parent id of no request, one of another context, a reply to nothing."""
     crowd.run("1", context="b")
     other = pool.submit(crowd.run, "time.sleep(1); print('mine', flush=True)", context="b")
     wait_for(lambda: crowd.kernel("b")["state"] == "busy")
@@ -117,7 +117,7 @@ link.send('control', 'who_knows', {}, header)
 
 
 def test_endless_messages_do_not_stop_the_server(crowd, server, alice):
-    """A thread that prints for ever after its cell, with nobody who listens."""
+    """A thread that prints for ever after its cell, without listeners."""
     code = """
 import threading
 go = threading.Event()
@@ -201,7 +201,7 @@ os._exit(3)
 
 @pytest.mark.parametrize("more, outcome", [({"timeout": 1}, "timeout"), ({"output_limit": 1000}, "output_limit")])
 def test_saying_idle_and_busy_in_turns_does_not_outlive_a_bound(box, more, outcome):
-    """Idle ends the ladder that stops a cell, and busy with the same id says that it goes on."""
+    """Idle ends the ladder that stops a cell, and busy with the same id means that it continues."""
     code = """
 signal.signal(signal.SIGINT, signal.SIG_IGN); signal.signal(signal.SIGTERM, signal.SIG_IGN)
 while True:

@@ -114,7 +114,7 @@ def test_a_repr_that_sleeps_is_interrupted(real):
 def test_an_interrupt_while_the_interpreter_starts_is_for_the_cell_that_waits(real, pool):
     running = pool.submit(real.run, "while True: pass", context="late")
     wait_for(lambda: real.post("interrupt", context="late").status == 200)
-    # If it was up by then and the cell not yet begun, that one was for nobody.
+    # If it was up by then and the cell not yet begun, the interrupt hit no cell.
     wait_for(lambda: concurrent.futures.wait([running], 1).done or not real.post("interrupt", context="late"))
     assert running.result()["outcome"] == "interrupted" and real.kernel("late")["restarts"] == 0
     assert value(real.run("1 + 1", context="late", on_dead="error")) == "2"
@@ -171,6 +171,31 @@ def test_an_environment_below_var_tmp_is_a_templates_layer(below_var_tmp):
         server.stop()
 
 
+def test_a_box_waits_for_a_zygote_that_is_getting_warm(tmp_path):
+    """A kernel without one takes 9 s here, more than a zygote with few modules on a busy machine; the zygote starts when the second run has been requested."""
+    python, usual = tmp_path / "bin/python3", pathlib.Path(KERNEL_PYTHON).parent.parent
+    for folder in (tmp_path, python.parent):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o755)
+    python.write_text(f'#!/bin/sh\nif [ "$2" = zygote ]; then while ! [ -e {tmp_path}/go ]; do sleep 0.05; done; else sleep 9; fi\n'
+                      f'exec {KERNEL_PYTHON} "$@"\n')
+    python.chmod(0o755)
+    server = start_server(BUILD / "guest", "--set", f"templates.python.python={python}", "--set", f"templates.python.layers={usual}:{tmp_path}",
+                          "--set", "templates.python.pool=1", "--set", "templates.python.imports=json")
+    try:
+        def run():
+            answer = server.admin.post("/v1/run", {"template": "python", "code": "6 * 7"})
+            assert answer.status == 200 and value(answer.json) == "42", answer.body
+            return answer.json["kernel"]["way"]
+        assert run() == "cold"
+        with concurrent.futures.ThreadPoolExecutor(1) as other:
+            second = other.submit(run)
+            (tmp_path / "go").touch()
+            assert second.result(60) in ("forked", "parked")
+    finally:
+        server.stop()
+
+
 def test_questions(real):
     real.run("1")
     assert real.post("ask", {"type": "is_complete", "content": {"code": "for i in x:"}}).json["status"] == "incomplete"
@@ -185,7 +210,7 @@ def carrel(server, *arguments, **more):
 
 
 def test_py_shows_the_value_and_has_an_exit_status(real_server, tmp_path):
-    done = carrel(real_server, "py", "-c", "print('out'); 6 * 7")
+    done = carrel(real_server, "py", "--request-cpus", "0.5", "--request-memory", "64M", "-c", "print('out'); 6 * 7")
     assert (done.returncode, done.stdout, done.stderr) == (0, "out\n42\n", "")
     script = tmp_path / "script.py"
     script.write_text("import sys\nname = input('who? ')\nprint('hi', name, file=sys.stderr)\n1/0\n")
@@ -197,7 +222,13 @@ def test_py_shows_the_value_and_has_an_exit_status(real_server, tmp_path):
     assert much.returncode == 137 and much.stderr.endswith("carrel: the cell said more than its output limit and was interrupted\n") and 10_000_000 < len(much.stdout) <= 10 << 20
     events = [json.loads(line) for line in carrel(real_server, "py", "--json", "-c", "5").stdout.splitlines()]
     assert [e["type"] for e in events] == ["result", "outcome"] and events[1]["outcome"] == "ok"
-    assert carrel(real_server, "py", "-c", "1", "x").returncode == 125 and carrel(real_server, "py", str(tmp_path / "none.py")).returncode == 125
+    script.write_text("import sys; print(sys.argv)")
+    assert carrel(real_server, "py", str(script), "--epochs", "3", "--memory=x").stdout == f"{[str(script), '--epochs', '3', '--memory=x']}\n"
+    assert carrel(real_server, "py", "-c", "import sys; sys.argv", "x", "-c").stdout == "['-c', 'x', '-c']\n"
+    assert carrel(real_server, "py", "-", "x", input="import sys, os; print(sys.argv[1:], 'CARREL_ARGV' in os.environ)").stdout == "['x'] False\n"
+    assert carrel(real_server, "py", str(tmp_path / "none.py")).returncode == 125
+    twice = carrel(real_server, "py", "-c", "a = 1", "-c", "a")
+    assert twice.returncode == 125 and "-c was given twice" in twice.stderr and twice.stdout == "", twice
     wait_for(lambda: not [b for b in real_server.admin.get("/v1/boxes").json["boxes"] if b["reason"] == "run_over"])
 
 
@@ -283,3 +314,43 @@ def test_repl_on_a_terminal_is_interrupted(real_server, real):
             os.kill(pid, 9)
             os.waitpid(pid, 0)
         os.close(fd)
+
+
+@pytest.mark.parametrize("way", ["parked", "forked"])
+def test_a_kernel_from_the_zygote_has_the_weight_of_its_boxs_request(way):
+    """Parked, as the template requests; or forked into a box that was made for a request of its own."""
+    server = start_server(BUILD / "guest", "--set", f"templates.python.python={KERNEL_PYTHON}", "--set", "templates.python.pool=1",
+                          "--set", "templates.python.request_cpus=0.5")
+    try:
+        wait_for(lambda: server.admin.post("/v1/run", {"code": "1"}).json["kernel"]["way"] == "parked")
+        body = {"template": "python"} if way == "parked" else {"template": "python", "requests": {"cpus": 1.5}, "limits": {"cpus": 2}}
+        made = wait_for(lambda: (box := server.admin.post("/v1/boxes", body).json).get("from_pool") == (way == "parked") and box)
+        box = "/v1/boxes/" + made["id"]
+        mark = "w%d" % os.getpid()
+        # Its name, by which it is found from outside; and its weight as it sees it itself.
+        code = f"import glob; open('/proc/self/comm', 'w').write('{mark}'); print(*[open(name).read() for name in glob.glob('/sys/fs/cgroup/**/cpu.[sw][he]*', recursive=True)])"
+        ran = server.admin.post(box + "/run", {"code": code}).json
+        assert ran["outcome"] == "ok" and ran["kernel"]["way"] == way, ran
+        (kernel,) = [pid for pid in os.listdir("/proc") if pid.isdigit() and read(f"/proc/{pid}/comm") == mark + "\n"]
+        assert weight_of(kernel) == {"parked": 500, "forked": 1500}[way]
+        assert {"5120", "500"} & set(ran["stdout"].split()) if way == "parked" else {"15360", "1500"} & set(ran["stdout"].split()), ran
+    finally:
+        server.stop()
+
+
+def weight_of(pid):
+    """In cgroup v2's unit."""
+    for line in read(f"/proc/{pid}/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        for place in ("", "/cpu", "/cpu,cpuacct"):
+            if controllers == "" and read(f"/sys/fs/cgroup{path}/cpu.weight"):
+                return int(read(f"/sys/fs/cgroup{path}/cpu.weight"))
+            if "cpu" in controllers.split(",") and read(f"/sys/fs/cgroup{place}{path}/cpu.shares"):
+                return round(int(read(f"/sys/fs/cgroup{place}{path}/cpu.shares")) * 100 / 1024)
+
+
+def read(path):
+    try:
+        return pathlib.Path(path).read_text()
+    except OSError:
+        return ""

@@ -1,10 +1,13 @@
 """Running code through the API: results, events, state, contexts, queues, bounds."""
 import json
+import time
 
 import pytest
 
-from support.openapi import check
-from support.server import limits
+from conftest import start_server
+from support.openapi import unanswered
+from support.server import Server, limits
+from support.users import ORDINARY
 from support.waiting import stays_false, wait_for
 
 RESULT = 'link.send("iopub", "execute_result", {"data": {"text/plain": repr(%s)}, "metadata": {}, "execution_count": count_ if "count_" in dir() else 1}, header)'
@@ -74,12 +77,14 @@ def test_two_contexts_run_at_the_same_time(box, pool):
     assert a.result()["outcome"] == b.result()["outcome"] == "ok"
 
 
+READS = "link.send('stdin', 'input_request', {'prompt': 'name? ', 'password': False}, header); answer = link.receive()[1][3]['value']; print('hi ' + answer, flush=True)"
+
+
 def test_input_is_asked_for_and_answered(box):
-    ask = "link.send('stdin', 'input_request', {'prompt': 'name? ', 'password': False}, header); answer = link.receive()[1][3]['value']; print('hi ' + answer, flush=True)"
     assert box.post("input", {"value": "x"}).status == 404
     box.run("pass")
     assert box.post("input", {"value": "x"}).code == "not_asked"
-    response = box.open(ask, allow_stdin=True)
+    response = box.open(READS, allow_stdin=True)
     assert json.loads(response.readline()) == {"type": "input_request", "prompt": "name? ", "password": False}
     assert box.post("input", {"value": "Ada \" ü"}).status == 200
     assert json.loads(response.readline()) == {"type": "stdout", "text": "hi Ada \" ü\n"}
@@ -179,17 +184,30 @@ def test_scopes_and_owners(server, admin, box, bob):
     assert box.kernel()["state"] == "idle"
 
 
-def test_answers_fit_their_description(box, admin):
-    openapi = json.loads(admin.get("/openapi.json").body)
-    refer = lambda name: {"$ref": "#/components/schemas/" + name}       # noqa: E731
+def test_every_route_of_kernels_answers_what_is_described(box, alice):
+    """Client checks each answer."""
+    def ask(method, path, body=None, status=200, **headers):
+        answer = alice.ask(method, path, body, headers)
+        assert answer.status == status, (method, path, answer.status, answer.body)
+        return answer
+
     display = "link.send('iopub', 'display_data', {'data': {'a/b': [1]}, 'metadata': {}, 'transient': {}}, header); "
-    check(box.run(display + result("5")), refer("RunResult"), openapi)
-    check(box.run("1/0"), refer("RunResult"), openapi)
-    for event in box.stream(display + result("5") + "; print(5, flush=True); 1/0"):
-        check(event, refer("RunEvent"), openapi)
-    check(box.kernel(), refer("Kernel"), openapi)
-    check(box.client.get(box.path + "/kernels").json, refer("KernelList"), openapi)
-    assert box.client.get(box.path + "/exec").json["execs"][0]["kernel"] == "default"
+    for code in (display + result("5"), "print(5, flush=True); 1/0"):
+        for accept in ("application/json", "application/x-ndjson"):
+            ask("POST", box.path + "/run", {"code": code}, Accept=accept)
+    for accept in ("application/json", "application/x-ndjson"):
+        ask("POST", "/v1/run", {"code": "1", "template": "python"}, Accept=accept)
+    kernels = box.path + "/kernels"
+    ask("POST", kernels, {"context": "other"}, 201), ask("GET", kernels), ask("GET", kernels + "/other"), ask("POST", kernels + "/other/interrupt")
+    ask("POST", kernels + "/other/restart"), ask("POST", kernels + "/other/ask", {"type": "kernel_info"}), ask("DELETE", kernels + "/other", status=204)
+    response = box.open(READS, allow_stdin=True)
+    assert json.loads(response.readline())["type"] == "input_request"
+    ask("POST", kernels + "/default/input", {"value": "x"})
+    response.read()
+    response.connection.close()
+    assert "default" in [x.get("kernel") for x in alice.get(box.path + "/exec").json["execs"]]
+    assert unanswered("/v1/run", "/v1/boxes/{id}/run", "/v1/boxes/{id}/kernels") == []
+
 
 
 def test_metrics_of_kernels(box, admin):
@@ -202,3 +220,36 @@ def test_metrics_of_kernels(box, admin):
     grown = {name for name in after if float(after[name]) > float(before.get(name, 0))}
     assert {'carrel_runs_total{outcome="ok"}', 'carrel_runs_total{outcome="error"}', "carrel_kernels_started_total", "carrel_first_result_seconds_count"} <= grown
     assert float(after['carrel_kernels{state="idle"}']) >= 1 and float(after["carrel_first_result_seconds_count"]) == float(before["carrel_first_result_seconds_count"]) + 1
+
+
+def test_a_box_waits_for_a_zygote_no_longer_than_a_kernel_takes_without_one(fake_guest, tmp_path):
+    """Its interpreter starts kernels, but no zygote ever gets ready."""
+    tmp_path.chmod(0o755)
+    python = tmp_path / "bin/python3"
+    python.parent.mkdir()
+    python.write_text('#!/bin/sh\nif [ "$2" = zygote ]; then exec sleep 1000; fi\nexec /usr/bin/python3 "$@"\n')
+    python.chmod(0o755)
+    server = start_server(fake_guest, "--set", f"templates.python.python={python}", "--set", "templates.python.pool=1")
+    try:
+        took = []
+        for _ in range(3):
+            begin = time.monotonic()
+            answer = server.admin.post("/v1/run", {"code": "pass", "template": "python"})
+            took.append(time.monotonic() - begin)
+            assert answer.status == 200 and answer.json["kernel"]["way"] == "cold", answer.body
+        assert max(took[1:]) < 10 + 3 * took[0], took
+    finally:
+        server.stop()
+
+
+def test_what_nothing_counts_is_not_billed_as_nothing(programs, fake_guest):
+    """An ordinary user's boxes have cgroups only where they are delegated; a cell never takes no time at all."""
+    server = Server("--set", "templates.python.python=/usr/bin/python3", "--set", "templates.python.pool=off", user=ORDINARY, place=programs,
+                    variables={"CARREL_GUEST": str(fake_guest)})
+    try:
+        status, answer = server.request("POST", "/v1/run", {"code": "sum(range(100000))", "template": "python"})
+        assert status == 200 and answer["outcome"] == "ok", answer
+        assert answer["cpu_ms"] is None or answer["cpu_ms"] > 0
+        assert answer["memory_peak_bytes"] is None or answer["memory_peak_bytes"] > 0
+    finally:
+        server.stop()

@@ -92,6 +92,30 @@ def test_a_kernel_in_a_box(kernel):
     assert ["".join(p["text"] for p in printed if p["name"] == name) for name in ("stdout", "stderr")] == ["out\n", "err\n"]
 
 
+def test_the_home_directory_is_there_only_if_it_is_asked_for(folder, jupyter_path, monkeypatch):
+    below = folder / "notebooks"
+    below.mkdir()
+    (folder / "secret").write_text("x")
+    monkeypatch.setenv("HOME", str(folder))
+    spec = jupyter_path / "share/jupyter/kernels/python3/kernel.json"
+    plain = spec.read_text()
+    asked = json.loads(plain)
+    asked["argv"].insert(2, "--home")
+    for cwd, text, sees in ((below, plain, False), (folder, plain, False), (folder, json.dumps(asked), True)):
+        spec.write_text(text)
+        k = Kernel(cwd)
+        try:
+            assert k.value(f"import os; os.path.exists('{folder}/secret')") is sees
+            told = "".join(m["content"]["text"] for m in k.messages if m["msg_type"] == "stream" and m["content"]["name"] == "stderr")
+            assert ("carrel kernelspec install --home" in told) == (cwd == folder and not sees), told
+            assert k.value("os.getcwd()") == (str(cwd) if cwd == below or sees else "/home/box")
+            assert k.messages and not [m for m in k.messages if m["msg_type"] == "stream"]      # it is said once
+        finally:
+            spec.write_text(plain)
+            k.client.stop_channels()
+            k.manager.shutdown_kernel(now=False)
+
+
 def test_interrupt_restart_and_input(kernel):
     kernel.run("x = 5")
     kernel.client.execute("import time\nwhile True: time.sleep(0.1)")

@@ -1,5 +1,6 @@
 """The official Python client, over HTTP and over standard input and output."""
 import asyncio
+import json
 import os
 import pathlib
 
@@ -73,8 +74,16 @@ def test_calls_over_stdio_run_side_by_side(server):
 
 
 def test_the_configuration_names_the_program(server):
-    import json
-
     done = server.carrel("mcp", "config")
     told = json.loads(done.stdout)["mcpServers"]["carrel"]
     assert pathlib.Path(told["command"]).samefile(BUILD / "carrel") and told["args"] == ["mcp", "--url", server.url] or told["args"] == ["mcp"]
+
+
+def test_the_configuration_names_the_token_that_a_service_needs(server):
+    """Its owner on this machine needs none; whoever else starts it does, and over TCP everybody."""
+    mine = server.carrel("mcp", "config", "--service", "tools")
+    assert "env" not in json.loads(mine.stdout)["mcpServers"]["tools"] and "carrel grant create tools" in mine.stderr
+    far = server.carrel("mcp", "config", "--service", "tools", "--url", "http://127.0.0.1:7070")
+    assert "CARREL_TOKEN" in json.loads(far.stdout)["mcpServers"]["tools"]["env"] and "carrel grant create tools" in far.stderr
+    given = server.carrel("mcp", "config", "--service", "tools", environment={"CARREL_TOKEN": "carrel_x"})
+    assert json.loads(given.stdout)["mcpServers"]["tools"]["env"] == {"CARREL_TOKEN": "carrel_x"} and given.stderr == ""

@@ -1,4 +1,4 @@
-"""The door by hand: what the protocol says, and what a hostile client may try."""
+"""The door by hand: the protocol's rules, and attempts of a hostile client."""
 import base64
 import concurrent.futures
 import http.client
@@ -185,7 +185,7 @@ def test_a_timeout_and_a_new_kernel_are_told_in_the_text(door, box):
     assert said(door.call("run_code", code="kept", box=box)) == "5"
     assert door.call("run_code", code="import os; os._exit(3)", box=box)["isError"]
     fresh = door.call("run_code", code="'kept' in globals()", box=box)
-    assert said(fresh) == "False\n[the kernel had ended and was started anew: its variables are gone]" and fresh["structuredContent"]["restarted"]
+    assert said(fresh) == "False\n[the kernel had ended and was restarted: its variables are gone]" and fresh["structuredContent"]["restarted"]
     command = door.call("run_command", command="echo so far; sleep 100", timeout=0.3, box=box)
     assert said(command) == "so far\n[timeout: the command was ended after 0.3 s (timeout)]"
     failed = door.call("run_command", command="echo a; exit 3", box=box)
@@ -397,7 +397,7 @@ def test_a_box_is_no_way_around_a_grant_or_an_owner(server, service, box):
     other = server.request("POST", "/v1/tokens", {"identity": "somebody"}, {"Content-Type": "application/json"})[1]
     reader = server.request("POST", "/v1/tokens", {"identity": "viewer", "scopes": ["boxes:read"]}, {"Content-Type": "application/json"})[1]
 
-    def listed(path, token):        # over TCP: who comes over the socket is who it is
+    def listed(path, token):        # over TCP: on the socket the peer is the identity
         connection = http.client.HTTPConnection("127.0.0.1", int(server.port), timeout=30)
         connection.request("POST", path, json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
                            {"Content-Type": "application/json", "Authorization": "Bearer " + token})

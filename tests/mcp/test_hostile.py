@@ -1,4 +1,4 @@
-"""What a client, a kernel or a worker may do to the door that it should not: memory, framing, others' calls."""
+"""Attacks of a client, a kernel or a worker on the door: memory, framing, others' calls."""
 import base64
 import json
 import pathlib
@@ -71,7 +71,7 @@ def test_nesting_is_bounded(door):
 
 
 def test_answers_that_nobody_reads_are_bounded(door, server):
-    """Streams whose clients take nothing: what waits for them is charged, and who has too much is cut."""
+    """Streams whose clients do not read: queued bytes are charged, and a client over budget is cut."""
     code = "@expose\ndef loud():\n    print('x' * 600_000)\n    return 'y' * (30 << 20)\n"
     assert server.request("POST", "/v1/services", {"name": "loud", "code": code}, JSON)[0] == 201
     before = front_status(server, "VmRSS")
@@ -155,7 +155,7 @@ def test_fields_that_say_something_else_are_refused_in_every_era(door, fields):
 @pytest.mark.parametrize("kind, status", [("application/json", 200), ("Application/JSON; charset=utf-8", 200), ("text/plain; x=application/json", 415),
                                           ("application/json-seq", 415), ("", 415)])
 def test_only_json_is_json(door, kind, status):
-    """A page may send text/plain to anybody without asking first."""
+    """A page may send text/plain to any server without a preflight."""
     assert door.ask("ping", headers={"Content-Type": kind})[0] == status
 
 

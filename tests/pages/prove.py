@@ -88,7 +88,7 @@ def agent(request):
 
 
 class User:
-    """Somebody without rights; the tests' own user if this is root, else whoever runs this."""
+    """A user without rights; the tests' own user if this is root, else the present user."""
 
     def __init__(self, place):
         self.command, self.name = [], pwd.getpwuid(os.geteuid()).pw_name

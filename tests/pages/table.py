@@ -64,7 +64,7 @@ CODING_002 = [
     ("002", 127, 130, "kubectl logs", "look at logs", "the next item's words are on its line",
      f"{CLUSTER} test_6_the_commands_for_support_say_something"),
 ]
-# Short pages of our own, for whoever has not the others.
+# Short pages of our own, for users without the others.
 OWN = [
     ("scoped", 5, 9, "from src.environment", "configure the scoped sandbox", SRC, f"{PROVE} steps scoped"),
     ("scoped", 13, 27, "# interface.py", "the interface", "", f"{PROVE} steps scoped"),

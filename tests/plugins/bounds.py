@@ -1,6 +1,6 @@
-"""A plugin for every suite of ours: skipped tests are counted, and more than the suite's bound (tests/skips) fail it.
+"""A plugin for all suites: skipped tests are counted, and more than the suite's bound (tests/skips) fail it.
 
-A test that is skipped where it was meant to run proves nothing, and nobody reads the count. SUITE is the make target; without it nothing is bounded."""
+A test that is skipped where it was meant to run proves nothing, and such counts are easily overlooked. SUITE is the make target; without it nothing is bounded."""
 import os
 import pathlib
 

@@ -22,12 +22,13 @@ def run(folder, *words):
 
 def test_suites_run_beside_each_other_and_the_lone_ones_last(tmp_path):
     r = run(tmp_path, "--alone", "last", "--", "waits", "begins", "last")
-    assert r.returncode == 0 and r.stdout.endswith("make test: all suites passed\n"), r.stdout
-    assert re.search(r"^waits +\d+ s  waited$", r.stdout, re.M) and re.search(r"^last +\d+ s  handed-on$", r.stdout, re.M)
+    assert r.returncode == 0 and r.stdout.endswith("all suites passed\n"), r.stdout
+    assert re.search(r"^waits +\d+ s +\d+ s of processor  waited$", r.stdout, re.M) and re.search(r"^last +\d+ s +\d+ s of processor  handed-on$", r.stdout, re.M)
+    assert sorted(line.split("\t")[:2] for line in (tmp_path / "logs/results.tsv").read_text().splitlines()) == [[s, "passed"] for s in ("begins", "last", "waits")]
     assert "early" not in r.stdout and "early" in (tmp_path / "logs/waits.log").read_text()
 
 
 def test_a_failure_is_shown_whole_and_is_the_verdict(tmp_path):
     r = run(tmp_path, "--alone", "--", "fails", "begins")
-    assert r.returncode == 1 and r.stdout.endswith("make test: FAILED: fails\n"), r.stdout
+    assert r.returncode == 1 and r.stdout.endswith("FAILED: fails\n"), r.stdout
     assert re.search(r"== fails: FAILED after \d+ s\nfirst\nsecond\n", r.stdout) and re.search("^begins ", r.stdout, re.M)

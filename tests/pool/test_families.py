@@ -1,5 +1,5 @@
-"""Families of the server: started for whoever needs one, with parked boxes of their own, started again when their zygote dies, known again after a restart of the
-front. The stand-in for an interpreter is tests/zygote, which serves whatever its arguments are."""
+"""Families of the server: started for each identity that needs one, with parked boxes of their own, restarted when their zygote dies, recognized after a restart of
+the front. The stand-in for an interpreter is tests/zygote, which serves whatever its arguments are."""
 import concurrent.futures
 import json
 import os

@@ -1,6 +1,7 @@
-"""Boxes that are kept ready: taken by creates that fit, made again behind them, nobody's until then, and never left behind."""
+"""Pooled boxes: taken by creates that fit, replaced behind them, without an owner until then, and never left behind."""
 import os
 import pathlib
+import resource
 import signal
 import threading
 
@@ -8,6 +9,7 @@ import pytest
 
 from support.client import Client
 from support.server import Server
+from support.users import ORDINARY
 from support.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the server of these tests runs as root")
@@ -15,7 +17,7 @@ os.umask(0o022)           # boxes read what is made here
 
 
 def boxes_of_keeper(server):
-    """How many boxes there are, whoever owns them: their inits are the keeper's children and have a pid namespace of their own."""
+    """How many boxes there are, of any owner: their inits are the keeper's children and have a pid namespace of their own."""
     keeper = server.keeper_pid()
     own, found = os.readlink(f"/proc/{keeper}/ns/pid"), 0
     for child in pathlib.Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split():
@@ -92,6 +94,20 @@ def test_ready_boxes_are_nobodys(request):
     assert client.post("/v1/boxes", {}).status in (403, 429)
     assert len(client.get("/v1/boxes?all=true").json["boxes"]) == 2
     wait_boxes(server, 5)
+
+
+def test_ready_boxes_take_no_callers_place(request, programs):
+    """A server with descriptors for seven boxes: three stand ready, and a caller still gets seven others."""
+    room = 512 + 24 * 7
+    server = Server("--set", "pool.size=3", user=ORDINARY, place=programs, prepare=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (room, room)))
+    request.addfinalizer(server.stop)
+    wait_boxes(server, 3)
+    answers = [server.admin.post("/v1/boxes", {"profile": "strict"}) for _ in range(8)]
+    assert [a.status for a in answers] == [201] * 7 + [503], [a.body for a in answers]
+    wait_boxes(server, 7)
+    for answer in answers[:7]:
+        server.admin.delete("/v1/boxes/" + answer.json["id"])
+    wait_boxes(server, 3)
 
 
 def test_a_pool_that_is_off_makes_nothing(request):

@@ -134,7 +134,7 @@ static void make_devices(void)
         MUST_FAIL_AS(path, mknod(path, nodes[i].type | 0666, makedev(nodes[i].major, nodes[i].minor)), EPERM, ENOSYS,
                      EACCES);
     }
-    /* 0:0 is a whiteout, which anybody may make, and which nobody can open. */
+    /* 0:0 is a whiteout, which any user may make, and none can open. */
     if (mknod("/tmp/node-whiteout", S_IFCHR | 0666, makedev(0, 0)) == 0)
         MUST_FAIL(open("/tmp/node-whiteout", O_RDWR), ENXIO, EACCES, EPERM, ENODEV);
 }
@@ -244,7 +244,7 @@ static void path_descriptors(void)
     MUST_FAIL(openat(root, "../../../../../../x-carrel", O_CREAT | O_WRONLY, 0600), EROFS, EACCES, EPERM, ENOENT);
 }
 
-/* Standard input is a host file opened for reading only, whose mode would let anybody write it. */
+/* Standard input is a host file opened for reading only, whose mode would let any user write it. */
 static void reopen_standard(void)
 {
     struct stat info;

@@ -315,7 +315,7 @@ static int sync_storm(int argc, char **argv)
         fdatasync(fd);
         syscall(SYS_sync_file_range, fd, 0, 0, 7);
     }
-    /* Syncing every filesystem of the host is nobody's right: the call does nothing or is refused. */
+    /* No box may sync every filesystem of the host: the call does nothing or is refused. */
     long r = syscall(SYS_syncfs, fd);
     say("{\"count\":%llu,\"syncfs\":%ld}", count, r);
     return 0;

@@ -1,4 +1,4 @@
-/* Attempts to become somebody else: ids, capabilities, setuid files, filters, securebits. And what an exec may gain. */
+/* Attempts to become another user: ids, capabilities, setuid files, filters, securebits. And the gains of an exec. */
 #define _GNU_SOURCE
 #include "probe.h"
 
@@ -150,7 +150,7 @@ static void run_whoami(const char *path, char *text, size_t size)
     waitpid(pid, NULL, 0);
 }
 
-/* PATH must run as nobody new, without capabilities, with the same descriptors; or not at all. */
+/* PATH must run as no other user, without capabilities, with the same descriptors; or not at all. */
 static void expect_plain_exec(const char *path)
 {
     char want[200], text[400];
@@ -221,7 +221,7 @@ static void setuid_of_image(void)
     struct stat info;
     for (size_t i = 0; i < COUNT(programs); i++)
         if (stat(programs[i], &info) == 0 && info.st_mode & S_ISUID) {
-            /* su as root would not ask; as anybody else it must fail, for its setuid bit does not count. */
+            /* su as root would not ask; as any other user it must fail, for its setuid bit does not count. */
             pid_t pid = fork();
             if (pid == 0) {
                 int null = open("/dev/null", O_RDWR);
@@ -339,7 +339,7 @@ static void security_attributes(void)
                                          "/proc/self/attr/keycreate", "/proc/self/attr/sockcreate" };
     for (size_t i = 0; i < COUNT(files); i++)
         MUST_FAIL_AS(files[i], write_text(files[i], "unconfined"), EPERM, EACCES, EINVAL, ENOENT, EROFS);
-    /* Anybody may set an unset login uid once, to an id of the own map: never to the host's root. */
+    /* Any user may set an unset login uid once, to an id of the own map: never to the host's root. */
     if (write_text("/proc/self/loginuid", "4294967294") == 0)
         broken("loginuid was set to an id outside the map");
     uint32_t size = 0;

@@ -188,8 +188,8 @@ static void vfork_games(void)
     expect_failure("CLONE_PARENT", pid < 0 ? errno : 0, (const int[]){ EPERM, 0 });
 }
 
-/* They come from a pool of the host's, and no limit on memory counts them. Without a reservation they are given to
- * whoever asks, also while the pool is empty. */
+/* They come from a pool of the host's, and no limit on memory counts them. Without a reservation any process gets them,
+ * also while the pool is empty. */
 static void huge_pages(void)
 {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_HUGETLB;

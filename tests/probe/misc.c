@@ -133,7 +133,7 @@ static void aio_contexts(void)
 
 static void host_locks(void)
 {
-    /* A lock on a shared read-only file is visible to everybody who has it: a covert channel, and a way to block
+    /* A lock on a shared read-only file is visible to all processes that have it: a covert channel, and a way to block
      * programs. */
     int fd = open("/usr/bin/env", O_RDONLY | O_CLOEXEC);
     if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)

@@ -1,4 +1,4 @@
-/* Every way to change the mount tree. All calls have arguments that would work for somebody with the right. */
+/* Every way to change the mount tree. All calls have arguments that would work for a process with the right. */
 #define _GNU_SOURCE
 #include "probe.h"
 

@@ -1,5 +1,5 @@
 /* The network boundary of a box without network. Before anything is sent the probe checks that loopback is the only
- * interface, so that a leaking box is reported without a packet to anybody. */
+ * interface, so that a leaking box is reported without sending a packet. */
 #define _GNU_SOURCE
 #include "probe.h"
 

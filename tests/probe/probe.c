@@ -292,7 +292,7 @@ static void list_attacks(void)
             say("%s %s", topics[g]->name, topics[g]->attacks[i].name);
 }
 
-/* True in the initial user namespace, and when that cannot be told. */
+/* True in the initial user namespace, and when that is unknown. */
 static int on_the_host(void)
 {
     char map[256];

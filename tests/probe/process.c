@@ -350,7 +350,7 @@ static void bad_robust_list(void)
 static void parent_hidden(void *data)
 {
     (void)data;
-    /* The command's own parent is the keeper, outside: pid 0, whom nothing can name. */
+    /* The command's own parent is the keeper, outside: pid 0, which no call can name. */
     char text[64];
     read_status("PPid:", text, sizeof(text));
     note("%s", text);

@@ -1,5 +1,5 @@
-/* Memory of the kernel's that hangs on sockets: how much of it does a box get that nobody charges to it? Each socket is
- * asked what its queues hold (SO_MEMINFO), so that the answer does not depend on what else happens on the machine. */
+/* Kernel memory of sockets: how much of it can a box get that is charged to no cgroup? SO_MEMINFO of each socket shows
+ * its queues, so that the result does not depend on other activity on the machine. */
 #define _GNU_SOURCE
 #include "probe.h"
 
@@ -56,7 +56,7 @@ static int report_held(int n)
     return 0;
 }
 
-/* Answers that nobody reads. */
+/* Unread answers. */
 static int netlink_fill(int argc, char **argv)
 {
     int want = wanted(argc, argv), n = 0;
@@ -96,7 +96,7 @@ static void close_all(int n, const int *fds)
         close(fds[i]);
 }
 
-/* How many there can be: with a child that also tries, and while one is in a message that nobody receives. */
+/* The possible number of sockets: with a child that also tries, and while one is in an unreceived message. */
 static int netlink_count(int argc, char **argv)
 {
     static int more[4];
@@ -145,7 +145,7 @@ static int make_datagrams(int fd, struct sockaddr_in *ret)
     return bind(fd, (void *)ret, sizeof(*ret)) < 0 || getsockname(fd, (void *)ret, &length) < 0 ? -1 : 0;
 }
 
-/* Datagrams that nobody reads. */
+/* Unread datagrams. */
 static int datagram_fill(int argc, char **argv)
 {
     static char block[60000];
@@ -168,7 +168,7 @@ static int datagram_fill(int argc, char **argv)
     return report_held(n);
 }
 
-/* Errors of datagrams to where nobody is. Each holds what was sent. */
+/* Errors of datagrams to a closed port. Each holds the sent data. */
 static int error_fill(int argc, char **argv)
 {
     static char block[60000];
@@ -231,7 +231,7 @@ static int stamp_fill(int argc, char **argv)
     return report_held(n);
 }
 
-/* Connections that nobody accepts, with data. What the other side has taken is no longer the sender's. */
+/* Unaccepted connections, with data. Bytes that the other side has taken are no longer the sender's. */
 static int backlog_fill(int argc, char **argv)
 {
     static char block[65536];

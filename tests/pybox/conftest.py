@@ -81,7 +81,7 @@ class Ways:
 
 
 class Gateway:
-    """An unmodified Jupyter Enterprise Gateway, as somebody without rights."""
+    """An unmodified Jupyter Enterprise Gateway, as a user without rights."""
 
     def __init__(self, venv):
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="carrel-gateway-"))

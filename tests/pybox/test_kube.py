@@ -86,7 +86,7 @@ def test_what_a_pod_waits_for_is_told(what, said, hopeless):
 
 @pytest.fixture
 def config(tmp_path, monkeypatch):
-    """A kubeconfig for a port at which nobody answers."""
+    """A kubeconfig for a port without a server."""
     file = tmp_path / "config"
     file.write_text(json.dumps({
         "apiVersion": "v1", "kind": "Config", "current-context": "c", "users": [{"name": "u", "user": {"token": "t"}}],

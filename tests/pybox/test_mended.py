@@ -1,4 +1,4 @@
-"""What pppybox promises and does not keep, and what a box adds."""
+"""Promises that pppybox does not keep, and additions of a box."""
 import os
 import pathlib
 import subprocess
@@ -11,6 +11,7 @@ from conftest import programs_environment
 
 import carrel
 from carrel.ws import AsyncWebSocket
+from support.web import hello_server
 
 
 @pytest.fixture
@@ -274,3 +275,23 @@ def test_kernel_env_and_env_file_reach_the_kernel(ways, tmp_path):
     with ways.entered(ways.make(env_file=str(tmp_path / "env"), kernel_env={"KERNEL_ONE": 11})) as manager, ways.started(manager) as box:
         out = ways.run(box, "import os\nos.environ.get('KERNEL_ONE'), os.environ.get('KERNEL_TWO')")
     assert out.data == [{"text/plain": "('11', 'two words')"}]
+
+
+def fetch(port, name="api.localhost"):
+    return f"import urllib.request as u; u.urlopen('http://{name}:{port}/').read().decode()"
+
+
+def test_a_kernel_reaches_what_its_manager_allows_and_nothing_else(local):
+    with hello_server() as port, local.entered(local.make(allow=[f"api.localhost:{port}"])) as manager:
+        box = local.start(manager)
+        assert local.run(box, fetch(port)).data == [{"text/plain": "'hello from the host'"}]
+        assert local.run(box, fetch(port, "other.localhost")).error.ename == "URLError"
+
+
+def test_a_kernel_has_the_network_of_its_start(local, manager):
+    with hello_server() as port:
+        box = local.start(manager, allow=["*.example.org", f"api.localhost:{port}"], deny=["x.example.org"])
+        assert local.run(box, fetch(port)).data == [{"text/plain": "'hello from the host'"}]
+        assert local.run(local.start(manager), fetch(port)).error.ename == "URLError"
+        with pytest.raises(carrel.InvalidRequest, match="a..b"):
+            local.start(manager, allow=["a..b"])

@@ -6,7 +6,7 @@ import pytest
 
 import carrel
 from carrel import pybox
-from carrel.pybox.dotenv import parse_dotenv
+from carrel.dotenv import parse_dotenv
 from carrel.pybox.schema import text_env
 
 
@@ -87,6 +87,7 @@ def test_nobody_at_the_gateways_address():
 def test_no_ipykernel_is_one_clear_error(monkeypatch):
     import importlib.util
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setenv("CARREL_ENVIRONMENT", "/nonexistent")
     with pytest.raises(carrel.KernelUnavailable, match="-m pip install ipykernel"):
         pybox.LocalPyBoxManager().start()
 

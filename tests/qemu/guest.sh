@@ -86,8 +86,8 @@ run_suite() {
 start_systemd() {
     local units=/etc/systemd/system
     mount -t tmpfs -o mode=755 local /usr/local && mkdir -p $units /usr/local/bin /usr/local/libexec /etc/carrel &&
-    cp /carrel/build/carrel /usr/local/bin/ && cp /carrel/build/carrel-server /usr/local/libexec/ &&
-    cp /carrel/packaging/*.service $units/ && cp /carrel/packaging/carrel.yaml /etc/carrel/ || finish 98
+    cp /carrel/build/carrel /usr/local/bin/ && cp /carrel/build/carrel-server /carrel/build/carrel-egress /usr/local/libexec/ &&
+    cp /carrel/packaging/*.service /carrel/packaging/*.socket $units/ && cp /carrel/packaging/carrel.yaml /etc/carrel/ || finish 98
     head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n' > /etc/machine-id
     printf '[Unit]\nWants=units.service\n' > $units/units.target
     printf '%s\n' '[Unit]' 'Wants=carrel.service' 'After=carrel.service' '[Service]' Type=oneshot StandardOutput=tty \

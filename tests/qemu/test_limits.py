@@ -276,3 +276,30 @@ def test_mount_from_a_file_system_without_id_maps_is_refused_for_writing_only(mo
     else:
         assert done.stdout == "content"
     assert os.path.exists(f"{folder}/new") == (mode == "rw" and not refused)
+
+
+def test_a_request_is_the_weight_and_a_box_sees_its_own_limits():
+    """Pure v2: the whole leaf is at /sys/fs/cgroup, read-only, and nothing above it."""
+    found = report("--memory", "64M", "--pids", "20", "--cpus", "2", "--request-cpus", "1.5", *python(
+        "import errno, os\n"
+        "at = '/sys/fs/cgroup/'\n"
+        "for name in ('cpu.weight', 'cpu.max', 'memory.max', 'pids.max'): print(open(at + name).read().strip())\n"
+        "for name in os.listdir(at):\n"
+        "    try: os.close(os.open(at + name, os.O_WRONLY)); print('opened', name)\n"
+        "    except OSError as e: assert e.errno in (errno.EROFS, errno.EACCES), (name, e)\n"
+        "print([line.split()[3:5] for line in open('/proc/self/mountinfo') if ' /sys/fs/cgroup ' in line], os.path.exists(at + '../cgroup/cgroup.max.depth'))\n"
+        "print([name for name in os.listdir(at) if os.path.isdir(at + name)])"))
+    lines = found["stdout"].splitlines()
+    assert lines[:4] == ["1500", "200000 100000", str(64 * MIB), "20"], found
+    assert lines[4:] == ["[['/', '/sys/fs/cgroup']] True", "[]"], lines
+    assert found["enforced"]["cpu_share"] == "cgroup v2 cpu"
+
+
+def test_busy_boxes_share_the_processors_as_they_requested():
+    """Measured by the processor time of each: 3 to 1, with room for an emulated machine."""
+    n = os.cpu_count()
+    burn = f"import os, time\nend = time.monotonic() + 10\nfor i in range({n}):\n    if os.fork() == 0:\n        while time.monotonic() < end: pass\n        os._exit(0)\nfor i in range({n}): os.wait()"
+    busy = [subprocess.Popen([CARREL, "run", "--json", "--cpus", str(n), "--request-cpus", str(part * n), *python(burn)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+            for part in (0.75, 0.25)]
+    large, small = (json.loads(one.communicate(timeout=DEADLINE)[0])["cpu_ms"] for one in busy)
+    assert 2 < large / small < 4.5, (large, small)

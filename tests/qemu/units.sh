@@ -39,11 +39,15 @@ check "a command runs in it" carrel exec one -- sh -c 'echo hello; id -u'
 keeper=$(pid_of carrel-keeper.service)
 check "a box has a cgroup with its limits in the unit's" bash -c 'cat /sys/fs/cgroup/carrel.slice/carrel-keeper.service/carrel-[0-9]*/memory.max | grep -x 67108864'
 check "and none outside of it" bash -c '! find /sys/fs/cgroup -maxdepth 2 -type d -name "carrel-[0-9]*" | grep .'
+check "a box with a rule reaches a server of this machine" bash -c '
+    python3 -m http.server --bind 127.0.0.1 8099 --directory /usr/share/doc >/dev/null 2>&1 & trap "kill $!" EXIT
+    carrel create --name online --allow web.localhost:8099 || true
+    carrel exec online -- python3 -c "import urllib.request as u; u.urlopen(\"http://web.localhost:8099/\")"'
 check "a command stays in the background" carrel exec -d one -- sh -c 'while :; do date +%s; sleep 1; done'
 check "the front restarts" systemctl restart carrel.service
 check "the box is there again" carrel exec one -- true
 check "and its keeper is the same" test "$(pid_of carrel-keeper.service)" = "$keeper"
-check "carrel run uses the server" bash -c 'carrel run --server -- true'
+check "carrel run asks the server for guaranteed memory" carrel run --memory 64M --request-memory 32M -- true
 check "a front that is killed comes again" systemctl kill -s KILL carrel.service
 check "and serves" carrel exec one -- true
 check "the keeper's stop ends everything" systemctl stop carrel-keeper.service

@@ -1,6 +1,9 @@
+import atexit
 import os
 import pathlib
+import shutil
 import sys
+import tempfile
 
 import pytest
 
@@ -10,6 +13,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(SDK), str(HERE)]
 os.environ["CARREL_BIN"] = str(BUILD / "carrel")
 os.environ.setdefault("CARREL_GUEST", str(BUILD / "guest"))
+LAYERS = os.environ["CARREL_LAYERS"] = tempfile.mkdtemp(prefix="carrel-layers-") + "/layers"
+atexit.register(shutil.rmtree, os.path.dirname(LAYERS), True)
 for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_API_KEY", "OPENAI_BASE_URL", "CARREL_TRANSCRIPT", "HF_TOKEN", "CARREL_GPU", "CARREL_MODELS"):
     os.environ.pop(name, None)
 

@@ -27,7 +27,7 @@ def look(path: str) -> str:
 
 @server.tool()
 def connect(host: str, port: int) -> str:
-    """Connects to somebody."""
+    """Connects to an address."""
     try:
         socket.create_connection((host, port), 2)
         return "connected"

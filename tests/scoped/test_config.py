@@ -1,19 +1,17 @@
-"""What a configuration asks for holds or is refused by name; nothing happens at import."""
+"""An explicit setting takes effect or is refused by name; nothing happens at import."""
 import dataclasses
 import os
 import subprocess
 import sys
 import tempfile
 import warnings
-import zipfile
 
 import pytest
 
 from carrel.environment import ConfigError, ExecutionMode, GpuUnavailable, ModelConfig, RepoConfig, Sandbox, SandboxConfig, ScopedSandbox
-from carrel.environment import packages as packages_module
 from carrel.environment.config import files_as_mounts
 from carrel.environment.gpu import settle_gpu
-from carrel.environment.packages import PackagesUnavailable, provide_packages
+from carrel.environment.packages import packages_to_install
 from carrel.environment.secrets import find_secrets
 from carrel.workspace import Library, Skill, Workspace
 
@@ -105,68 +103,16 @@ def test_secrets_come_from_the_environment_and_dotenv(tmp_path, monkeypatch):
 
 # --- packages ---
 
-def wheel(folder, name, version="1.0", needs=()):
-    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
-        archive.writestr(f"{name}.py", f"version = {version!r}\n")
-        archive.writestr(f"{name}-{version}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n" + "".join(
-            f"Requires-Dist: {need}\n" for need in needs))
-        archive.writestr(f"{name}-{version}.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{name}-{version}.dist-info/RECORD", "")
-
-
-@pytest.fixture
-def index(tmp_path, monkeypatch):
-    folder = tmp_path / "wheels"
-    folder.mkdir()
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(packages_module.shutil, "which", lambda name: None)      # uv has other settings
-    return folder
-
-
-def test_what_the_interpreter_has_is_used_as_it_is(index):
-    assert provide_packages(["pytest", "pip>1"]) is None
-
-
-def test_what_it_lacks_is_installed_once(index):
-    wheel(index, "carrel_test_one")
-    folder = provide_packages(["carrel_test_one", "pytest"])
-    assert subprocess.run([sys.executable, "-c", "import carrel_test_one as c; print(c.version)"], capture_output=True, text=True,
-                          env={"PYTHONPATH": folder}).stdout == "1.0\n"
-    (index / "carrel_test_one-1.0-py3-none-any.whl").unlink()
-    assert provide_packages(["pytest", "carrel_test_one"]) == folder
-
-
-def test_what_is_there_is_not_installed_again_for_another_package(index):
-    wheel(index, "carrel_test_base")
-    wheel(index, "carrel_test_needy", needs=["pytest", "carrel_test_base"])
-    folder = provide_packages(["carrel_test_needy"])
-    assert sorted(n for n in os.listdir(folder) if n.endswith(".py")) == ["carrel_test_base.py", "carrel_test_needy.py"]
-    assert not any("pytest" in n for n in os.listdir(folder))
-
-
-def test_only_wheels_are_installed(index, tmp_path):
-    """A source package runs its own code while it is made."""
-    import tarfile
-    source = tmp_path / "carrel_evil-1.0"
-    source.mkdir()
-    (source / "setup.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
-    with tarfile.open(index / "carrel_evil-1.0.tar.gz", "w:gz") as archive:
-        archive.add(source, "carrel_evil-1.0")
-    with pytest.raises(PackagesUnavailable, match="carrel_evil.*only wheels"):
-        provide_packages(["carrel_evil"])
-    assert not (tmp_path / "ran").exists()
-    wheel(index, "carrel_test_wants", needs=[f"carrel_evil @ file://{index}/carrel_evil-1.0.tar.gz"])
-    with pytest.raises(PackagesUnavailable, match="carrel_test_wants.*nothing is built"):
-        provide_packages(["carrel_test_wants"])
-    assert not (tmp_path / "ran").exists()
+def test_an_interpreter_that_has_all_packages_is_used_as_it_is():
+    assert packages_to_install(["pytest", "pip>1"]) == [] and packages_to_install([]) == []
+    assert packages_to_install(["pytest", "carrel_test_one"]) == ["pytest", "carrel_test_one"]
+    assert packages_to_install(["pytest<1"]) == ["pytest<1"]
 
 
 @pytest.mark.parametrize("name", ["git+https://example.org/x", "./here", "-r requirements.txt", "--index-url=x", "x @ file:///y"])
 def test_only_names_are_packages(name):
     with pytest.raises(ConfigError, match="python_packages"):
-        provide_packages([name])
+        packages_to_install([name])
 
 
 # --- libraries and skills ---
@@ -196,7 +142,7 @@ def test_a_library_from_code_and_from_a_skill(tmp_path):
     assert (Library.from_skill_dir(tmp_path / "my-skill").name, Library.from_skill_dir(tmp_path / "my-skill").docs) == ("my_skill", "# Body")
     skill = Skill.from_dir(tmp_path / "my-skill")
     assert (skill.name, skill.description, skill.content) == ("my-skill", "d", "# Body\n")
-    assert "def wheel" in Skill.from_function(wheel).content
+    assert "def find_secrets" in Skill.from_function(find_secrets).content
 
 
 @pytest.mark.parametrize("name", ["../x", "my-tools", "json", "class", "a.b", "", "a b"])

@@ -1,4 +1,4 @@
-"""What the original of these interfaces does wrong, and must not be wrong here, as far as no other test has it."""
+"""Defects of these interfaces' original that must not be here, unless another test has them."""
 import asyncio
 import io
 import json

@@ -9,7 +9,10 @@ import pytest
 from model_server import text, use
 
 from carrel.harness import (AgentError, AssistantMessage, ResultMessage, SystemMessage, ToolResultBlock, ToolUseBlock, UserMessage, run_agent)
-from carrel.harness.tools import Outcome, Tool, text_block
+from carrel.harness.agent import Conversation
+from carrel.harness.settings import settings_of
+from carrel.harness.show import Screen
+from carrel.harness.tools import Outcome, Tool, image_block, text_block
 
 
 class Session:
@@ -24,7 +27,7 @@ class Session:
     async def agent_tools(self, stack):
         async def run(given):
             got = self._run(given["code"])
-            return Outcome([text_block(await got if asyncio.iscoroutine(got) else got)])
+            return Outcome(got if isinstance(got, list) else [text_block(await got if asyncio.iscoroutine(got) else got)])
         return [Tool("python", "Runs Python.", {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]}, run)]
 
     def agent_words(self):
@@ -336,3 +339,52 @@ def test_openai_names_are_mapped_there_and_back(model):
     short = [provider._name(n) for n in (long, dotted, "mcp__a_b__c_d")]
     assert all(len(n) <= 64 and "." not in n for n in short) and len(set(short)) == 3
     assert [provider._names[n] for n in short] == [long, dotted, "mcp__a_b__c_d"]
+
+
+def parts_of(request, kind):
+    return [part for m in request["messages"] if isinstance(m["content"], list) for part in m["content"] if part["type"] == kind]
+
+
+def test_pictures_reach_a_model_behind_chat_completions(model):
+    script = model(TWO_CALLS)
+    assert run(provider="openai", run_tool=lambda code: [text_block("here"), image_block("image/png", "aGk=")])[-1].subtype == "success"
+    after = script.requests[1]
+    assert [m["role"] for m in after["messages"]] == ["system", "user", "assistant", "tool", "tool", "user"]
+    assert [p["image_url"]["url"] for p in parts_of(after, "image_url")] == ["data:image/png;base64,aGk="] * 2
+    assert ["t1" in p["text"] or "t2" in p["text"] for p in parts_of(after, "text")] == [True, True]
+
+
+def test_a_model_that_refuses_pictures_is_told_that_there_were_some(model):
+    script = model(TWO_CALLS, [None, 400])
+    assert run(provider="openai", run_tool=lambda code: [image_block("image/png", "aGk=")])[-1].subtype == "success"
+    assert [len(parts_of(r, "image_url")) for r in script.requests] == [0, 2, 0]
+    assert "not shown" in script.requests[2]["messages"][-1]["content"]
+
+
+def test_what_was_said_is_kept_by_the_provider_for_the_next_turn(model):
+    script = model(TWO_CALLS)
+    run()
+    for request in script.requests:
+        marked = [b for m in request["messages"] for b in m["content"] if "cache_control" in b]
+        assert marked == [request["messages"][-1]["content"][-1]] and marked[0]["cache_control"] == {"type": "ephemeral"}
+
+
+def test_cost_and_what_came_from_a_cache_are_told_where_the_provider_tells_it(model):
+    def chunk(**more):
+        return f"data: {json.dumps({'id': 'c', 'object': 'chat.completion.chunk', 'created': 1, 'model': 'm', **more})}\n\n".encode()
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15, "prompt_tokens_details": {"cached_tokens": 8}, "cost": 0.25}
+    model([], [chunk(choices=[{"index": 0, "delta": {"content": "hi"}, "finish_reason": "stop"}]) + chunk(choices=[], usage=usage) + b"data: [DONE]\n\n"])
+    end = run(provider="openai")[-1]
+    assert (end.total_cost_usd, end.usage["cache_read_input_tokens"]) == (0.25, 8)
+    model(TWO_CALLS)
+    assert run()[-1].total_cost_usd is None
+
+
+def test_turns_of_a_conversation_are_bounded_for_each_question(model):
+    model(TWO_CALLS * 2)
+
+    async def two():
+        settings = settings_of({"session": Session(str.upper), "max_turns": 2}, None)
+        async with Conversation("p", {}, "claude", settings, Screen(False)) as conversation:
+            return [[m async for m in conversation.ask("again")][-1] for _ in range(2)]
+    assert [(end.subtype, end.num_turns) for end in asyncio.run(two())] == [("success", 2)] * 2

@@ -1,4 +1,4 @@
-"""What an agent may try with the directory that it shares with the user, with the terminal, and with those who read what it wrote."""
+"""Attacks of an agent on the directory that it shares with the user, on the terminal, and on readers of its files."""
 import os
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Interpreters of the program's user, wherever they lie and whatever packages they have: a service needs none."""
+"""Interpreters of the program's user, at any place and with any packages: a service needs none."""
 import os
 import pathlib
 import shutil
@@ -33,7 +33,7 @@ def where() -> str:
 
 @pytest.fixture
 def home():
-    """A directory below the user's home that nobody else can enter; a sandbox has its own /root."""
+    """A directory below the user's home that others cannot enter; a sandbox has its own /root."""
     place = pathlib.Path(tempfile.mkdtemp(prefix=".carrel-test-", dir=pathlib.Path.home()))
     yield place
     shutil.rmtree(place)

@@ -6,7 +6,6 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import time
 
 import pytest
 from model_server import text, use
@@ -15,6 +14,7 @@ from carrel.environment import Sandbox, SandboxConfig
 from carrel.execution import create_cli_session, create_local_notebook_session, create_local_session
 from carrel.harness import AgentError, run_agent
 from carrel.workspace import Library, Workspace
+from support.waiting import wait_for
 
 FOREIGN = pathlib.Path(__file__).with_name("foreign_server.py")
 
@@ -31,13 +31,6 @@ def place(tmp_path_factory):
 
 def entry(place, **more):
     return {"tools": {"type": "stdio", "command": sys.executable, "args": [str(place / "server/server.py")], **more}}
-
-
-def wait_for(what, words):
-    deadline = time.monotonic() + 60
-    while not what():
-        assert time.monotonic() < deadline, words
-        time.sleep(0.02)
 
 
 def run(config, **kwargs):
@@ -86,6 +79,25 @@ def test_a_server_that_does_not_work_is_named(model, config, words):
     model()
     with pytest.raises(AgentError, match=words):
         run(config)
+
+
+def test_a_foreign_server_that_does_not_answer_is_told_of_its_box(model):
+    model()
+    with pytest.raises(AgentError, match="box without network.*\"box\": False"):
+        run({"x": {"type": "stdio", "command": "/bin/true"}})
+    with pytest.raises(AgentError) as outside:
+        run({"x": {"type": "stdio", "command": "/bin/true", "box": False}})
+    assert "without network" not in str(outside.value)
+
+
+def test_the_script_of_this_package_is_ours_and_one_of_that_name_is_not(tmp_path, monkeypatch):
+    from carrel.harness import mcp
+    for folder in ("own", "other"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "carrel").write_text("#!/bin/sh\n")
+    monkeypatch.setattr(mcp.sysconfig, "get_path", lambda name: str(tmp_path / "own"))
+    assert mcp._is_ours(str(tmp_path / "own/carrel"), ["mcp"]) and not mcp._is_ours(str(tmp_path / "own/carrel"), ["exec"])
+    assert not mcp._is_ours(str(tmp_path / "other/carrel"), ["mcp"])
 
 
 def test_a_sessions_tools_for_another_client(tmp_path):

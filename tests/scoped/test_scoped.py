@@ -11,7 +11,8 @@ import threading
 import pytest
 from model_server import text, use
 
-from carrel.environment import InterfaceError, ModelConfig, SandboxConfig, ScopedSandbox
+from carrel import InvalidRequest
+from carrel.environment import InterfaceError, ModelConfig, PackagesUnavailable, SandboxConfig, ScopedSandbox
 from carrel.execution import create_local_notebook_session, create_local_session
 from carrel.harness import run_agent
 from carrel.workspace import Library, Skill, Workspace
@@ -239,7 +240,10 @@ def test_the_other_ways_to_expose(scoped, tmp_path):
     prompt = scoped.serve(tmp_path / "other.py", expose_as="prompt", name="as_prompt")
     assert "### `area(width: float, height: float = 2.0) -> dict`" in prompt and "The area." in prompt
     skill = scoped.serve(tmp_path / "other.py", expose_as="skill", name="as-skill")
-    assert isinstance(skill, Skill) and "def area" in skill.content
+    assert isinstance(skill, Skill) and "### `area(" in skill.content and "width * height" not in skill.content and "import as_skill" in skill.content
+    assert "no right to call" in prompt
+    with create_local_session(Workspace(skills=[skill]), workspace_dir=tmp_path / "skilled") as session:
+        assert session.exec("import as_skill\nas_skill.area(3)", check=True).text == "{'area': 6.0}"
     config = scoped.serve(tmp_path / "other.py", expose_as="mcp", name="shapes")
     assert set(config) == {"shapes"} and config["shapes"]["type"] == "stdio" and isinstance(config["shapes"]["args"], list)
     with pytest.raises(ValueError, match="expose_as"):
@@ -316,7 +320,7 @@ def test_a_call_may_be_bounded(tmp_path):
 
 
 def test_a_cell_that_is_interrupted_interrupts_the_function(tmp_path):
-    """Synchronous functions run one at a time: one that nobody waits for any more must not hold the others up."""
+    """Synchronous functions run one at a time: a cancelled one must not block the others."""
     from carrel import RunTimeout
     (tmp_path / "slow.py").write_text("import time\n@expose\ndef slow():\n    time.sleep(1000)\n@expose\ndef quick():\n    return 1\n")
     with ScopedSandbox(SandboxConfig()) as scoped:
@@ -345,19 +349,19 @@ def test_files_written_to_the_sandbox_can_be_imported(tmp_path):
 
 
 @LONG
-def test_a_package_that_the_interpreter_lacks_is_there_read_only(tmp_path, monkeypatch):
-    from carrel.environment import packages
-    from test_config import wheel
-    wheel(tmp_path, "carrel_test_two")
-    for name, given in {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}.items():
-        monkeypatch.setenv(name, given)
-    monkeypatch.setattr(packages.shutil, "which", lambda name: None)
-    (tmp_path / "uses.py").write_text("import os\nimport carrel_test_two\n@expose\ndef where():\n"
-                                      "    return [carrel_test_two.__file__, os.access(os.path.dirname(carrel_test_two.__file__), os.W_OK)]\n")
-    with ScopedSandbox(SandboxConfig(python_packages=["carrel_test_two"])) as scoped:
+def test_a_package_that_the_interpreter_lacks_is_there_read_only(tmp_path):
+    """From the index that this machine is configured for, as ipykernel is."""
+    (tmp_path / "uses.py").write_text("import os, sys\nimport six\n@expose\ndef where():\n"
+                                      "    return [six.__version__, os.access(os.path.dirname(six.__file__), os.W_OK), sys.prefix]\n")
+    with ScopedSandbox(SandboxConfig(python_packages=["six==1.16.0"])) as scoped:
+        assert scoped.exec_python("import six; print(six.__version__)") == "1.16.0\n"
         tools = scoped.serve(tmp_path / "uses.py", expose_as="library", name="package_tools")
         with create_local_session(workspace=Workspace(libraries=[tools]), workspace_dir=tmp_path / "w") as session:
-            assert session.exec("import package_tools\npackage_tools.where()").text == "['/opt/carrel/packages/carrel_test_two.py', False]"
+            assert session.exec("import package_tools\npackage_tools.where()").text == "['1.16.0', False, '/opt/venv']"
+    with pytest.raises(PackagesUnavailable, match="there is no such package"):
+        ScopedSandbox(SandboxConfig(python_packages=["six==0.0.1"])).start()
+    with pytest.raises(InvalidRequest, match="python: there is no Python '3.99' on this server; there is: "):
+        ScopedSandbox(SandboxConfig(python_version="3.99")).start()
 
 
 def test_a_hostile_interface_reaches_nothing_of_the_program(tmp_path, monkeypatch):

@@ -13,6 +13,8 @@ import time
 
 import pytest
 
+from support.waiting import wait_for
+
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 
 KILLS = int(os.environ.get("CARREL_KILLS", 60 if os.environ.get("CARREL_LONG") else 3))
@@ -46,15 +48,6 @@ def processes_of(place):
     return found
 
 
-def wait_for(what, seconds=60):
-    end = time.monotonic() + seconds
-    while not what():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True
-
-
 def victims(place, program):
     """The program, its server, that one's keeper and front, by their names."""
     named = {"program": program.pid}
@@ -85,7 +78,7 @@ def test_nothing_is_left_of_programs_that_are_killed(open_folder):
             program = subprocess.Popen([sys.executable, "-c", PROGRAM, str(place)], env=environment, stdout=said, stderr=said)
         try:
             wanted = chance.choice([0, 1, 1, 3])        # lines; between them the moments are where they are
-            assert wait_for(lambda: len((place / "said").read_bytes().splitlines()) > wanted or program.poll() is not None, 120)
+            wait_for(lambda: len((place / "said").read_bytes().splitlines()) > wanted or program.poll() is not None)
             time.sleep(chance.random() * 0.3)
             assert program.poll() is None, (place / "said").read_text()
             what = chance.choice(["program", "program", "keeper", "front", "serve"])
@@ -99,5 +92,5 @@ def test_nothing_is_left_of_programs_that_are_killed(open_folder):
         finally:
             program.kill()
             program.wait()
-        assert wait_for(lambda: not processes_of(place)), (what, processes_of(place))
-        assert wait_for(lambda: not os.listdir(place / "tmp")), (what, os.listdir(place / "tmp"))
+        wait_for(lambda: not processes_of(place), lambda: f"{what}: {processes_of(place)}")
+        wait_for(lambda: not os.listdir(place / "tmp"), lambda: f"{what}: {os.listdir(place / 'tmp')}")

@@ -113,7 +113,7 @@ def test_every_kind_of_parameter(stub, grant):
     assert (grant.asked[2][2]["args"], grant.asked[2][2]["kwargs"]) == ([1], {"y": 2})
     stub.clash(1, 2)
     assert grant.asked[3][2]["kwargs"] == {"_carrel_ask": 1, "fn_name": 2, "_a": 1}
-    assert stub.waits() == {"service": "tools-1", "function": "waits", "args": [], "kwargs": {}}
+    assert stub.waits() == {"service": "tools-1", "function": "waits", "args": [], "kwargs": {}, "prints": True}
 
 
 POINT = object()        # a default that has no literal
@@ -154,10 +154,27 @@ def test_refusals_say_why(stub, grant, status, code, kind):
 
 
 def test_what_is_no_json_is_refused_before_it_is_sent(stub, grant):
-    for value in ({1, 2}, float("nan"), b"bytes", object()):
+    for value in ({1, 2}, float("nan"), object()):
         with pytest.raises(TypeError, match="cannot be sent as JSON"):
             stub.plain(value)
     assert grant.asked == []
+
+
+def test_what_has_a_form_as_text_is_sent_as_that(stub, grant):
+    import datetime
+    import decimal
+    import pathlib
+    import uuid
+
+    number = uuid.UUID(int=7)
+    for value in (b"hi", datetime.datetime(2026, 1, 31, 12), datetime.date(2026, 1, 31), pathlib.Path("/a"), decimal.Decimal("1.10"), number):
+        stub.plain(value)
+    assert [b["kwargs"]["text"] for _, _, b in grant.asked] == ["aGk=", "2026-01-31T12:00:00", "2026-01-31", "/a", "1.10", str(number)]
+
+
+def test_what_the_function_printed_is_printed_here(stub, grant, capsys):
+    grant.answer = lambda body: (200, b'{"stdout": "line\\n", "stderr": "trouble\\n", "truncated": false, "ok": true, "result": 5}')
+    assert stub.waits() == 5 and capsys.readouterr() == ("line\n", "trouble\n")
 
 
 def test_an_answer_that_is_nonsense_is_an_error(stub, grant):

@@ -32,7 +32,7 @@ def test_output_need_not_be_text(box):
 
 def test_a_command_that_never_ran_says_why(box):
     result = box.exec(["nosuch"])
-    assert result.outcome is None and "nosuch" in result.error and result.exit_code == 127
+    assert result.outcome == "not_started" and "nosuch" in result.error and result.exit_code == 127
     assert box.exec(["/etc/passwd"]).exit_code == 126 and box.exec(["true"], cwd="/none").exit_code == 125
     with pytest.raises(sdk.ExecFailed, match="nosuch"):
         result.check()
@@ -57,6 +57,17 @@ def test_what_did_not_end_well_has_an_exit_code_as_on_the_command_line(box):
 def test_out_of_memory_has_the_exit_code_of_the_command_line(box):
     bomb = box.exec(["python3", "-c", "x = b'x' * 10**9"])
     assert (bomb.outcome, bomb.exit_code) == ("oom", 137) and "ran out of memory" in bomb.reason
+
+
+@pytest.mark.cgroups
+def test_shares_are_guaranteed_or_refused_with_their_holders(carrel):
+    with Box(server=carrel, name="trainer", requests={"cpus": 0.5, "memory": "64M"}) as trainer:
+        assert trainer.raw["requests"] == {"cpus": 0.5, "memory": 64 << 20}
+        most = carrel.info()["host"]["cpus"]
+        with pytest.raises(sdk.HostFull, match="trainer 0.5"):
+            Box(server=carrel, requests={"cpus": most}, cpus=most)
+        with pytest.raises(sdk.InvalidRequest, match="requests.memory is 128M, more than limits.memory, which is 64M"):
+            Box(server=carrel, requests={"memory": "128M"}, memory="64M")
 
 
 @pytest.mark.parametrize("data", ["text ü\n", b"\xff\0bytes" * 100000])

@@ -151,3 +151,17 @@ def test_ports(box):
         assert urllib.request.urlopen(f"http://127.0.0.1:{forward.port}/page", timeout=60).read() == b"hello"
     with pytest.raises(OSError):
         socket.create_connection(("127.0.0.1", forward.port), timeout=60)
+
+
+def test_a_folder_is_uploaded_and_downloaded_with_all_that_is_in_it(box, tmp_path):
+    (tmp_path / "data/deep").mkdir(parents=True)
+    (tmp_path / "data/deep/one").write_text("1")
+    (tmp_path / "data/run").write_text("#!/bin/sh\n")
+    (tmp_path / "data/run").chmod(0o755)
+    box.files.upload(tmp_path / "data", "in/data")
+    assert box.files.read("in/data/deep/one") == b"1" and box.files.stat("in/data/run").mode & 0o777 == 0o755
+    box.files.upload(tmp_path / "data", "in/data")         # again
+    assert box.files.download("in/data", tmp_path / "out") == 0
+    assert (tmp_path / "out/deep/one").read_text() == "1"
+    with pytest.raises(sdk.Conflict), open(tmp_path / "file", "wb") as file:
+        box.files.download("in/data", file)

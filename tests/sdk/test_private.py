@@ -24,7 +24,7 @@ with Box(memory="64M") as box:
 
 
 def gone(pid):
-    """Also one whose new parent has not taken notice of it yet."""
+    """Also a process whose new parent has not noticed it yet."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -129,7 +129,8 @@ def roots_server(request, environment):
     line, said, answer = {
         "the SDK's": ([sys.executable, "-c", HELLO.replace("flush=True)", "flush=True)\n    input()")], "", "hello"),
         "the client's": ([environment["CARREL_BIN"], "mcp"], '{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n', '"id":1')}[request.param]
-    with subprocess.Popen(line, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    # An empty CARREL_URL names no server.
+    with subprocess.Popen(line, env={**environment, "CARREL_URL": ""}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         process.stdin.write(said)
         process.stdin.flush()
         assert answer in process.stdout.readline()
@@ -137,7 +138,7 @@ def roots_server(request, environment):
         process.communicate("\n" if not said else "", timeout=120)
 
 
-# What a stranger tries at a socket: to make a box, and to see root's.
+# Attempts of another user at a socket: to make a box, and to see root's.
 STRANGER = """
 import http.client, socket, sys
 for method, body in (("POST", "{}"), ("GET", None)):
@@ -160,14 +161,14 @@ def mode_of(path):
     return oct(path.stat().st_mode & 0o777)
 
 
-@pytest.mark.parametrize("uid", [65534, 64998])     # nobody, and whoever else may have the front's id
+@pytest.mark.parametrize("uid", [65534, 64998])     # nobody, and every user with the front's id
 def test_roots_private_server_serves_root_alone(roots_server, uid):
     directory, path = roots_server, roots_server / "carrel.sock"
     assert strangers_luck(path, uid) == ["PermissionError", "PermissionError"]
     front = (directory / "state").stat()
     assert (mode_of(directory), directory.stat().st_uid, directory.stat().st_gid) == ("0o710", 0, front.st_gid) and front.st_gid != 0
     assert (mode_of(path), mode_of(directory / "log"), mode_of(directory / "state")) == ("0o600", "0o600", "0o700")
-    # Were the modes wrong, the front still asks the kernel who calls.
+    # If the modes were wrong, the front would still check the caller's uid.
     directory.chmod(0o711)
     path.chmod(0o666)
     assert strangers_luck(path, uid) == ["403", "403"]

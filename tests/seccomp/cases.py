@@ -36,7 +36,7 @@ CASES = [
     *[("socket", [family, 1 | flags, protocol], "allow") for family in (2, 10) for flags in (0, 0o4000, 0o2000000) for protocol in (0, 6)],
     *[("socket", [family, 2 | flags, protocol], "allow") for family in (2, 10) for flags in (0, 0o4000, 0o2000000) for protocol in (0, 17)],
     ("socket", [socket.AF_INET6, 2 | 0o2000000, 58], "eprotonosupport allow allow"),  # ping
-    # A type with another's protocol: nobody has it, and the kernel would run modprobe to look for it.
+    # A type with another's protocol: none is registered, and the kernel would run modprobe for it.
     *[("socket", [family, 1 | high, protocol | high], "eprotonosupport")
       for high in (0, HIGH) for family in (2, 10) for protocol in (1, 17, 58, 136, 255, 256)],
     *[("socket", [family, 2 | flags, protocol], "eprotonosupport")
@@ -156,12 +156,12 @@ io_uring_setup io_uring_enter io_uring_register mount umount2 pivot_root chroot 
 open_tree_attr open_by_handle_at name_to_handle_at setns unshare clone3 quotactl quotactl_fd swapon swapoff reboot kexec_load kexec_file_load
 init_module finit_module delete_module acct settimeofday clock_settime adjtimex clock_adjtime sethostname setdomainname syslog iopl ioperm
 lookup_dcookie fanotify_init vmsplice splice tee mbind set_mempolicy migrate_pages move_pages file_setattr modify_ldt vhangup""".split()
-# What the engine itself still does after it has loaded a payload's filter.
+# Calls of the engine itself after it has loaded a payload's filter.
 SEALING = """read write recvmsg sendmsg close close_range dup2 dup3 openat chdir fchdir landlock_create_ruleset landlock_add_rule
 landlock_restrict_self setsid execve execveat exit_group wait4""".split()
 INIT = "wait4 rt_sigtimedwait rt_sigreturn exit_group exit restart_syscall write sendto close_range".split()
 INIT_DESK = """wait4 rt_sigreturn exit_group exit restart_syscall write sendto close_range epoll_pwait epoll_ctl read pread64 recvmsg recvfrom
 close clock_nanosleep clock_gettime""".split()
 DIALER = "recvfrom sendmsg socket connect close exit_group".split()
-# What attackers of a server do, and the front does not.
+# Calls that attackers of a server make, and the front does not.
 FRONT_NEVER = [call for call in NEVER if call != "splice"] + "execve execveat socket connect clone fork vfork personality".split()

@@ -1,6 +1,6 @@
 """Proves the seccomp filters: by simulation, by the kernel, against libseccomp and the checked-in tables, with real programs.
 
-`check.py golden` writes the tables anew. The paths come from the environment: GEN, PROBE, REFERENCE (see mk/policy.mk)."""
+`check.py golden` writes the table of verdicts. The paths come from the environment: GEN, PROBE, REFERENCE (see mk/policy.mk)."""
 import errno
 import os
 import pathlib
@@ -20,7 +20,7 @@ GEN, PROBE, REFERENCE = (os.environ[name] for name in ("GEN", "PROBE", "REFERENC
 NUMBERS = range(601)
 PROFILES = ["strict", "standard", "system"]
 ZYGOTES = [f"zygote_{profile}" for profile in PROFILES]
-FILTERS = PROFILES + ["init", "init_desk", "helper", "front", "dialer", "egress", "system_sharing"] + ZYGOTES
+FILTERS = PROFILES + ["init", "init_desk", "helper", "front", "dialer", "egress", "broker", "system_sharing"] + ZYGOTES
 BAD = 0x00007FFFFFFFF000  # the arguments of `probe verdicts` and `probe calls`
 UNSEEN = {335, 336}  # uretprobe, uprobe: the kernel does not ask filters about these
 
@@ -69,23 +69,46 @@ def kernel_word(word):
     return errno.errorcode[int(word)].lower() if word.isdigit() else word
 
 
-def golden(name):
-    code = programs[name]
-    lines = [f"# What filter {name} does with every call. Made by `make seccomp-golden`; a change here is a change of policy."]
+SHORT = {"by arguments": "args", "eprotonosupport": "eprotono", "eafnosupport": "eafno", "enoprotoopt": "enoproto"}
+
+
+def golden():
+    """What every filter does with every call, a column for each; numbers without a name that are treated alike are one row."""
+    rows = []
+
+    def row(what, verdict_of):
+        verdicts = [verdict_of(name) for name in FILTERS]
+        rows.append((what, [SHORT.get(v, v) for v in verdicts]))
+
+    def number(nr):
+        def verdict(name):
+            try:
+                return simulate(programs[name], nr)
+            except UsesArguments:
+                return "by arguments"
+        return verdict
+
+    first = None        # of a run of numbers without a name
     for nr in NUMBERS:
-        try:
-            verdict = simulate(code, nr)
-        except UsesArguments:
-            verdict = "by arguments"
-        lines.append(f"{nr:<5} {table.rows.get(nr, {}).get('name', '-'):24} {verdict}")
+        called = table.rows.get(nr, {}).get("name")
+        row(f"{nr:<5} {called or '-'}", number(nr))
+        if called:
+            first = None
+        elif first is not None and rows[-2][1] == rows[-1][1]:
+            rows[-2:] = [(f"{first}-{nr} -", rows[-1][1])]
+        else:
+            first = nr
     for nr in (X32, X32 + 39, X32 + 520, X32 + 600, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF):
-        lines.append(f"{nr:<#11x}                    {simulate(code, nr)}")
+        row(f"{nr:#x}", lambda name: simulate(programs[name], nr))
     for what, arch in (("i386", ARCH_I386), ("aarch64", ARCH_AARCH64)):
-        verdicts = {simulate(code, nr, [0] * 6, arch) for nr in NUMBERS}
-        lines.append(f"{what:30} {' '.join(sorted(verdicts))}")
+        row(what, lambda name: "+".join(sorted({simulate(programs[name], nr, [0] * 6, arch) for nr in NUMBERS})))
     for call, args, _ in CASES:
-        text = f"{call}({', '.join(f'{a:#x}' for a in args)})"
-        lines.append(f"{text:60} {simulate(code, table.names[call], padded(args))}")
+        row(f"{call}({', '.join(f'{a:#x}' for a in args)})", lambda name: simulate(programs[name], table.names[call], padded(args)))
+    rows.insert(0, ("", FILTERS))
+    widths = [max(len(verdicts[i]) for _, verdicts in rows) for i in range(len(FILTERS))]
+    lines = ["# What each filter does with every call. Made by `make seccomp-golden`; a change here is a change of policy."]
+    for what, verdicts in rows:
+        lines.append(f"{what:60}  {'  '.join(v.ljust(w) for v, w in zip(verdicts, widths))}".rstrip())
     return "\n".join(lines) + "\n"
 
 
@@ -153,6 +176,17 @@ class Intent(unittest.TestCase):
         self.assertEqual(answer("setsockopt", 0, 1, 36), "enoprotoopt")         # SO_MARK
         self.assertEqual(answer("setsockopt", 0, 0, 19), "enoprotoopt")         # IP_TRANSPARENT
         self.assertEqual(answer("splice"), "allow")
+        self.assertEqual([answer("socketpair", family, kind) for family, kind in ((1, 1), (1, 2), (1, 5), (2, 1))], ["allow", "eperm", "eperm", "eperm"])
+
+    def test_the_broker_opens_and_starts_nothing(self):
+        answer = lambda call, *arguments: simulate(programs["broker"], table.names[call], padded(list(arguments)))
+        for call in ("open", "openat", "openat2", "socket", "connect", "bind", "listen", "execve", "clone", "clone3", "fork", "ptrace", "prctl", "kill",
+                     "process_vm_readv", "setsockopt", "prlimit64", "ioctl", "io_uring_setup", "splice"):
+            self.assertEqual(answer(call), "enosys", call)
+        self.assertEqual([answer("mmap", 0, 4096, rights, 0x22) for rights in (1, 3, 4, 5, 7)], ["allow", "allow", "eperm", "eperm", "eperm"])
+        self.assertEqual([answer("mprotect", 0, 4096, rights) for rights in (1, 3, 4, 5)], ["allow", "allow", "eperm", "eperm"])
+        allowed = [nr for nr in range(5000) if simulate(programs["broker"], nr, [0] * 6) == "allow"]
+        self.assertEqual(len(allowed), 38)      # accept4: fronts of a server, at the listener that it inherited
 
     def test_the_dialer_may_only_connect_and_hand_over(self):
         allowed = [nr for nr in range(5000) if simulate(programs["dialer"], nr) == "allow"]
@@ -194,7 +228,7 @@ class Intent(unittest.TestCase):
                     self.assertEqual(table.cell(large, nr), "allow", nr)
 
     def test_a_zygotes_filter_only_adds_what_joining_and_sealing_take(self):
-        """It stays on the payloads, so it must not refuse what their profile allows, but for netfilter and seccomp's questions."""
+        """It stays on the payloads, so it must allow all calls of their profile, except netfilter's and seccomp's questions."""
         extra = {"clone", "setns", "unshare", "keyctl", "prctl", "seccomp", "capset", "setgroups", "setresgid", "setresuid"}
         fewer = {("setsockopt", 0), ("setsockopt", 41), ("seccomp", 0), ("seccomp", 2), ("seccomp", 3)}
         # A zygote never leaves set-id programs behind, whatever its profile may.
@@ -219,7 +253,7 @@ class Intent(unittest.TestCase):
                 self.assertNotEqual(simulate(programs[zygote], table.names[call], [0] * 6), "allow", call)
 
     def test_strict_may_not_change_identity_and_only_system_its_groups(self):
-        """In standard the calls are there for programs that drop what they do not have; capabilities decide, and there are none."""
+        """In standard the calls exist for programs that drop what they do not have; capabilities decide, and there are none."""
         for call in "setuid setgid setresuid setresgid setreuid setregid setfsuid setfsgid".split():
             self.assertEqual([simulate(programs[p], table.names[call]) for p in PROFILES], ["eperm", "allow", "allow"])
         self.assertEqual([simulate(programs[p], table.names["setgroups"]) for p in PROFILES], ["eperm", "eperm", "allow"])
@@ -258,9 +292,7 @@ class Intent(unittest.TestCase):
 
 class Golden(unittest.TestCase):
     def test_tables_are_as_checked_in(self):
-        for name in FILTERS:
-            path = HERE / f"golden-{name}.txt"
-            self.assertEqual(path.read_text().splitlines(), golden(name).splitlines(), f"policy changed: review, then `make seccomp-golden` ({name})")
+        self.assertEqual((HERE / "golden.txt").read_text().splitlines(), golden().splitlines(), "policy changed: review, then `make seccomp-golden`")
 
 
 class Libseccomp(unittest.TestCase):
@@ -471,7 +503,6 @@ class LoadTime(unittest.TestCase):
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["golden"]:
-        for filter_name in FILTERS:
-            (HERE / f"golden-{filter_name}.txt").write_text(golden(filter_name))
+        (HERE / "golden.txt").write_text(golden())
     else:
         unittest.main()

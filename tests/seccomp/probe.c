@@ -52,6 +52,7 @@ static const struct {
     {"front", &policy_filter_front},
     {"dialer", &policy_filter_dialer},
     {"egress", &policy_filter_egress},
+    {"broker", &policy_filter_broker},
     {"system_sharing", &policy_filter_system_sharing},
     {"zygote_strict", &policy_filter_zygote_strict},
     {"zygote_standard", &policy_filter_zygote_standard},
@@ -120,7 +121,7 @@ static int reap(pid_t child)
     return status;
 }
 
-/* uretprobe and uprobe: since Linux 6.14 no filter is asked for them, and they end whoever is not a trampoline. */
+/* uretprobe and uprobe: since Linux 6.14 they bypass filters, and end every caller that is no trampoline. */
 static bool unseen(long nr)
 {
     return nr == 335 || nr == 336;

@@ -39,7 +39,7 @@ def bob(server):
 
 @pytest.fixture
 def new_box(alice):
-    """Makes boxes for alice (or who is given) that are gone after the test; their paths."""
+    """Makes boxes for alice (or the given owner) that are deleted after the test; their paths."""
     made = []
 
     def new(client=alice, **body):

@@ -1,5 +1,5 @@
-"""A FUSE file system of our own whose daemon does not answer what closing and looking at its files asks, and a process that holds such files. Whoever touches one hangs, not even SIGKILL ends that;
-only the daemon's end does. So all of it happens in processes that are not the test, and the daemon ends first."""
+"""A FUSE file system whose daemon does not answer close() and stat() of its files, and a process that holds such files. A process that touches one hangs, and not even SIGKILL ends that;
+only the daemon's end does. So all of it happens in processes other than the test, and the daemon ends first."""
 import contextlib
 import ctypes
 import os
@@ -19,7 +19,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def fork(work):
-    """Runs work(tell) in a child; its pid, and the end of a pipe that gives what it told."""
+    """Runs work(tell) in a child; its pid, and the end of a pipe with the told values."""
     here, there = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -66,7 +66,7 @@ def serve(folder, tell):
             continue
         elif what == DESTROY:
             return
-        elif what in (2, 36, 42):   # FORGET, INTERRUPT, BATCH_FORGET: nobody waits
+        elif what in (2, 36, 42):   # FORGET, INTERRUPT, BATCH_FORGET need no answer
             continue
         elif what not in (RELEASE, 29):
             error = -38
@@ -74,7 +74,7 @@ def serve(folder, tell):
 
 
 class Deaf:
-    """with Deaf() as deaf: deaf.file is one of its files; deaf.wait("FLUSH") returns when somebody hangs in it."""
+    """with Deaf() as deaf: deaf.file is one of its files; deaf.wait("FLUSH") returns when a process hangs in it."""
     def __enter__(self):
         self.folder = tempfile.mkdtemp(prefix="carrel-deaf-")
         self.file = self.folder + "/file"
@@ -89,7 +89,7 @@ class Deaf:
         return self
 
     def wait(self, what):
-        """The pid of the next who asks for this."""
+        """The pid of the next process with this request."""
         for line in self.told:
             word, _, pid = line.strip().partition(" ")
             if word == what:
@@ -97,7 +97,7 @@ class Deaf:
         raise AssertionError("the daemon has ended")
 
     def hold(self, work):
-        """As fork(), in a process that may hang with what it opens."""
+        """Like fork(), in a process that may hang with the files that it opens."""
         pid, told = fork(work)
         self.holders.append((pid, told))
         return told

@@ -1,4 +1,4 @@
-"""What the front keeps for one identity has a bound, others do not notice, and it is given back."""
+"""The front's memory for one identity is bounded, others do not notice, and it is freed."""
 import http.client
 import json
 import os
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="module")
 def narrow():
-    """A server that keeps little, and whose interpreters start quickly and do what a cell tells them to."""
+    """A server with small budgets, whose interpreters start quickly and do what a cell says."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="carrel-fake-"))
     folder.chmod(0o755)
     shutil.copy(pathlib.Path(__file__).parents[1] / "kernels/fake.py", folder / "carrel_kernel")
@@ -44,7 +44,7 @@ def dave(narrow):
 
 
 def with_body(client, path, body, sent=None):
-    """A request on a socket of its own, of whose body only so much is sent."""
+    """A request on a socket of its own, with only a part of its body sent."""
     s = client.raw_socket()
     data = json.dumps(body).encode()
     s.sendall(head(client, "POST", path, f"Content-Length: {len(data)}") + data[:sent])
@@ -65,7 +65,7 @@ def test_input_that_no_command_reads(narrow, carol, dave):
             break
         started.append(f"{box}/exec/{last.json['id']}")
     assert refused(last.status, last.body) and last.headers["Retry-After"] == "1" and started
-    # Small things go on, others have their own, and what is ended is given back.
+    # Small requests work, other identities have their own budget, and ended requests free theirs.
     assert run(carol, box, "echo fine", stdin="abc")["stdout"] == "fine\n"
     assert dave.post(other + "/exec", sleep).status == 202
     for path in started:
@@ -79,7 +79,7 @@ def test_input_that_no_command_reads(narrow, carol, dave):
 
 
 def test_a_command_whose_output_is_cut_ends(narrow, carol):
-    """It belongs to its request, also if we end that: here because nobody reads, and others' input takes most of the room."""
+    """It belongs to its request, also if we end that: here because the client does not read, and others' input takes most of the room."""
     box, streams = make_box(carol, limits={"pids": 200, "memory": "256M"}), []
     while carol.post(box + "/exec", {"argv": ["sleep", "1000"], "stdin": "x" * 3 * MIB, "background": True}).status == 202:
         pass
@@ -187,7 +187,7 @@ def test_code_and_questions_that_wait_for_a_kernel(narrow, carol):
 
 
 def test_messages_of_kernels_that_do_not_end(narrow, carol, dave):
-    """Room for four of the largest; whoever begins a fifth is ended, and nobody else."""
+    """Room for four of the largest; the fifth is ended, and only that."""
     box, other = kernel_box(carol), kernel_box(dave)
     code = """
 for at in range(0, 33 << 20, 131072): link.socket.send(struct.pack('<II', 64 << 20, at) + bytes(131072))
@@ -236,7 +236,7 @@ def test_a_message_in_pieces_over_a_websocket(narrow, carol):
 
 
 def test_websockets_that_do_not_read(narrow, carol):
-    """Each would be told up to 4 MiB; together they may not have so much, and the kernel goes on."""
+    """Each would get up to 4 MiB; together they may not have so much, and the kernel lives on."""
     kernel = jupyter_kernel(carol)
     before = resident_bytes(narrow.front())
     stuck = []

@@ -1,4 +1,4 @@
-"""What the front could do if somebody took it over, seen from outside."""
+"""The abilities of a front that was taken over, seen from outside."""
 import ctypes
 import errno
 import json
@@ -106,7 +106,7 @@ def test_only_the_front_may_speak_to_the_keeper(server):
         s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         s.connect(path)
     assert as_user(1001, connect) == 13
-    # Root may connect, but not take the place of a front that is there.
+    # Root may connect, but not replace a live front.
     s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     s.settimeout(5)
     s.connect(path)
@@ -155,10 +155,33 @@ def victim():
     s.stop()
 
 
-def test_a_front_that_is_taken_over_reaches_nothing_but_its_state(victim):
+@pytest.fixture
+def twin(victim):
+    """A process that has the front's id."""
+    uid = ids(victim.front(), "Uid")[0]
+    with subprocess.Popen(["sleep", "1000"], user=uid, group=uid, extra_groups=[], cwd="/") as process:
+        yield process
+        process.kill()
+
+
+def test_servers_of_root_have_fronts_with_ids_of_their_own(victim):
+    other = Server()
+    try:
+        mine, theirs = (ids(s.front(), "Uid")[0] for s in (victim, other))
+        assert len({mine, theirs, 0}) == 3
+        assert victim.state.stat().st_uid == mine
+        victim.process.send_signal(signal.SIGTERM)
+        victim.process.wait(60)
+        victim.start()
+        assert ids(victim.front(), "Uid")[0] == mine
+    finally:
+        other.stop()
+
+
+def test_a_front_that_is_taken_over_reaches_nothing_but_its_state(victim, twin):
     front, keeper, state = victim.front(), victim.keeper(), str(victim.state)
     calls = {
-        # What it may do, so that the other results mean something.
+        # Allowed calls, so that the other results mean something.
         "its database": ([OPEN, state + "/state.db", 0, 0], 0),
         "a pair of sockets": ([SOCKETPAIR, socket.AF_UNIX, 1 | socket.SOCK_CLOEXEC, 0, {"bytes": "00" * 8}], 0),
         "a pair for packets": ([SOCKETPAIR, socket.AF_UNIX, 5, 0, {"bytes": "00" * 8}], 0),
@@ -170,18 +193,23 @@ def test_a_front_that_is_taken_over_reaches_nothing_but_its_state(victim):
         "the keeper's environment": ([OPEN, f"/proc/{keeper}/environ", 0, 0], errno.EACCES),
         "the run folder": ([UNLINK, victim.keeper_socket()], errno.EACCES),
         "out of its state": ([RENAME, state + "/state.db", "/tmp/carrel-taken-over"], errno.EACCES),
-        "a device": ([MKNOD, state + "/device", 0o20666, 0x101], errno.EACCES),
+        "a device": ([MKNOD, state + "/device", 0o20666, 0x101], errno.EPERM),
         # Other programs and processes. The pair of flags would be invalid if the call were let through.
         "execve": ([EXECVE, "/bin/true", 0, 0], errno.EPERM),
         "fork": ([FORK], errno.EPERM),
         "vfork": ([VFORK], errno.EPERM),
         "clone": ([CLONE, CLONE_NEWUSER | CLONE_FS | int(signal.SIGCHLD), 0, 0, 0, 0], errno.EPERM),
-        "clone3": ([435, 0, 0], errno.EPERM),
+        "clone3": ([435, 0, 0], errno.ENOSYS),
         "kill the keeper": ([KILL, keeper, 0], errno.EPERM),
         "kill the supervisor": ([KILL, victim.process.pid, 0], errno.EPERM),
         "ptrace": ([PTRACE, 16, keeper, 0, 0], errno.EPERM),
         "process_vm_readv": ([310, keeper, 0, 0, 0, 0, 0], errno.EPERM),
         "pidfd_getfd": ([438, 0, 0, 0], errno.EPERM),
+        # The kernel allows these among processes of one user.
+        **{f"{name} to a process of its own id": ([number, *rest], errno.EPERM) for name, number, rest in (
+            ("kill", 62, [twin.pid, 0]), ("tkill", 200, [twin.pid, 0]), ("tgkill", 234, [twin.pid, twin.pid, 0]), ("rt_sigqueueinfo", 129, [twin.pid, 0, 0]),
+            ("pidfd_send_signal", 424, [-1, 0, 0, 0]), ("prlimit64", 302, [twin.pid, 7, 0, 0]), ("sched_setaffinity", 203, [twin.pid, 0, 0]),
+            ("setpriority", 141, [0, twin.pid, 19]), ("ioprio_set", 251, [1, twin.pid, 0]))},
         "setuid": ([SETUID, 0], errno.EPERM),
         # Sockets that others have in the file system, with a connection or without.
         "connect": ([CONNECT, -1, {"bytes": (b"\1\0" + victim.keeper_socket().encode()).ljust(110, b"\0").hex()}, 110], errno.EPERM),
@@ -194,25 +222,26 @@ def test_a_front_that_is_taken_over_reaches_nothing_but_its_state(victim):
         "setns": ([308, 0, 0], errno.EPERM),
         "mount": ([MOUNT, "none", state, "tmpfs", 0, 0], errno.EPERM),
         **{name: ([number, 0, 0, 0, 0, 0], errno.EPERM) for name, number in (
-            ("umount2", 166), ("pivot_root", 155), ("chroot", 161), ("bpf", 321), ("perf_event_open", 298), ("userfaultfd", 323), ("io_uring_setup", 425),
-            ("keyctl", 250), ("add_key", 248), ("kexec_load", 246), ("kexec_file_load", 320), ("init_module", 175), ("finit_module", 313), ("reboot", 169), ("open_by_handle_at", 304),
+            ("umount2", 166), ("pivot_root", 155), ("chroot", 161), ("bpf", 321), ("perf_event_open", 298), ("userfaultfd", 323),
+            ("kexec_load", 246), ("kexec_file_load", 320), ("init_module", 175), ("finit_module", 313), ("reboot", 169), ("open_by_handle_at", 304),
             ("open_tree", 428), ("move_mount", 429), ("fsopen", 430), ("fsconfig", 431), ("fsmount", 432), ("fspick", 433), ("mount_setattr", 442), ("personality", 135),
             ("acct", 163), ("quotactl", 179), ("iopl", 172), ("ioperm", 173), ("modify_ldt", 154), ("syslog", 103), ("sethostname", 170), ("clock_settime", 227),
             ("adjtimex", 159), ("clock_adjtime", 305), ("swapon", 167), ("vhangup", 153), ("lookup_dcookie", 212), ("memfd_secret", 447), ("quotactl_fd", 443))},
-        "a call of later years": ([451, 0, 0, 0, 0], errno.ENOSYS),
-        "x32": ([X32 | OPEN, state + "/state.db", 0, 0], errno.EPERM),
+        **{name: ([number, 0, 0, 0, 0, 0], errno.ENOSYS) for name, number in (
+            ("io_uring_setup", 425), ("keyctl", 250), ("add_key", 248), ("a call of later years", 600))},
     }
     results = dict(zip(calls, take_over(front, [call for call, _ in calls.values()])))
     wrong = {name: (results[name], -code) for name, (_, code) in calls.items() if (results[name] < 0 if code == 0 else results[name] != -code)}
-    assert not wrong, wrong
+    assert not wrong, "\n".join(f"{n}: {w}" for n, w in wrong.items())
     assert not pathlib.Path("/tmp/carrel-taken-over").exists()
     # It was only borrowed.
     assert victim.front() == front and run(victim.admin, victim.box, "echo fine")["stdout"] == "fine\n"
 
 
-def test_a_front_that_calls_the_32_bit_way_is_ended(victim):
+@pytest.mark.parametrize("call", [{"i386": 20}, [X32 | OPEN, "/", 0, 0]], ids=["i386", "x32"])
+def test_a_front_that_calls_the_32_bit_way_is_ended(victim, call):
     front = victim.front()
-    assert take_over(front, [{"i386": 20}]) == [{"signal": int(signal.SIGSYS)}]
+    assert take_over(front, [call]) == [{"signal": int(signal.SIGSYS)}]
     assert wait_for(lambda: victim.front() not in (None, front)) and wait_for(victim.is_ready)
     assert run(victim.admin, victim.box, "echo fine")["stdout"] == "fine\n"
 

@@ -288,10 +288,10 @@ def test_a_websocket_where_there_is_none(alice, box):
     assert alice.get(box + "/exec/ws?argv=true").status == 426
 
 
-# ---- what can be used after it was freed ----
+# ---- use after free ----
 
 def test_old_commands_are_forgotten_while_somebody_asks_about_them(alice, new_box):
-    """A slow request about a command, and so many newer ones that it is forgotten meanwhile."""
+    """A slow request about a command, and so many newer ones that the command is forgotten meanwhile."""
     box = new_box(limits={"memory": "256M", "disk": "32M", "pids": 64})
     x = alice.post(box + "/exec", {"shell": "echo old"}).json
     slow = []
@@ -331,7 +331,7 @@ def test_output_of_thousands_of_commands_takes_no_descriptors(server, alice, new
 
 @pytest.fixture
 def fake_kernels():
-    """A server whose interpreters start quickly and say on their link what a cell tells them to."""
+    """A server whose interpreters start quickly and send on their link what a cell contains."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="carrel-fake-"))
     folder.chmod(0o755)
     shutil.copy(pathlib.Path(__file__).parents[1] / "kernels/fake.py", folder / "carrel_kernel")

@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="module")
 def large():
-    """A server that believes its host to be large enough, and without boxes that are kept ready: every one is made when it is asked for."""
+    """A server that believes its host to be large enough, and without a pool: every box is made on request."""
     s = Server("--set", "pool.size=0", "--set", "quota.boxes=5000", "--set", "host.memory=512G", "--set", "host.cpus=4000")
     yield s
     s.stop()

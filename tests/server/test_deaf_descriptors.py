@@ -1,4 +1,4 @@
-"""Descriptors of local users that block whoever touches them: they may cost their owner a request, and nobody else anything."""
+"""Descriptors of local users that block every process that touches them: they may cost their owner a request, and other users nothing."""
 import concurrent.futures
 import os
 import socket
@@ -32,7 +32,7 @@ def openers(server):
 
 
 def ask_for_mount(server, path, uid=OTHER_UID):
-    """What a local user's process does; it hangs when it has told the answer."""
+    """The process of a local user; it hangs after it has reported the answer."""
     def work(tell):
         os.seteuid(uid)
         fd = os.open(path, os.O_RDONLY)
@@ -52,15 +52,15 @@ def test_a_mount_that_does_not_answer_stops_nobody_else(server, deaf, alice, wha
     path = make_box(alice)
     assert run(alice, path, "echo alive")["stdout"] == "alive\n"
     answer = told.readline()
-    assert not answer.startswith("201") and "does not answer" in answer, answer
+    assert not answer.startswith("201") and "do not answer" in answer, answer
     alice.delete(path)
 
 
 def test_mounts_that_do_not_answer_are_few(server, deaf):
-    """Those who look at them cannot be killed; the caller's next is refused, others' are not."""
+    """The processes that inspect them cannot be killed; the caller's next request is refused, others' are not."""
     told = [deaf.hold(ask_for_mount(server, deaf.file)) for _ in range(8)]
     answers = [t.readline() for t in told]
-    assert all("does not answer" in a for a in answers), answers
+    assert all("do not answer" in a for a in answers), answers
     answer = deaf.hold(ask_for_mount(server, deaf.file)).readline()
     assert f"8 mounts of user {OTHER_UID} do not answer" in answer, answer
     made = server.admin.create_with_mounts({}, {"/x": "/usr/share"})
@@ -68,7 +68,7 @@ def test_mounts_that_do_not_answer_are_few(server, deaf):
 
 
 def test_a_keeper_that_dies_with_a_deaf_mount_is_followed_by_another():
-    """Who hangs in it holds nothing that the next keeper needs."""
+    """A hanging process holds nothing that the next keeper needs."""
     if not os.path.exists("/dev/fuse"):
         pytest.skip("this machine has no /dev/fuse")
     s = Server()
@@ -85,7 +85,7 @@ def test_a_keeper_that_dies_with_a_deaf_mount_is_followed_by_another():
 
 
 def test_many_mounts_at_once_are_all_opened(server):
-    """As many as a caller asks for, as long as they answer."""
+    """As many as a caller requests, as long as they answer."""
     with concurrent.futures.ThreadPoolExecutor(40) as pool:
         made = list(pool.map(lambda _: server.admin.create_with_mounts({"limits": SMALL}, {"/x": "/usr/share"}), range(80)))
     for box in made:

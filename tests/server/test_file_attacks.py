@@ -1,4 +1,4 @@
-"""What a box can put in the way of the file API, and what a caller can put into a box. The host's files are never read, written or removed; nothing blocks."""
+"""Obstacles of a box for the file API, and hostile uploads of a caller. The host's files are never read, written or removed; nothing blocks."""
 import hashlib
 import io
 import os
@@ -31,7 +31,7 @@ def canary():
 
 
 def in_time(ask, seconds=60):
-    """The answer; what blocks fails instead."""
+    """The answer; a blocking request fails instead."""
     result = []
     thread = threading.Thread(target=lambda: result.append(ask()), daemon=True)
     thread.start()
@@ -68,7 +68,7 @@ def test_links_lead_nowhere_on_the_host(alice, box, canary):
     packed = in_time(lambda: alice.get(box + "/archive?path=/tmp"))
     with tarfile.open(fileobj=io.BytesIO(packed.body)) as t:
         assert {m.name.strip("./"): m.issym() for m in t.getmembers() if m.name.strip("./")} == dict.fromkeys("abcdefg", True)
-    # Written over, changed, removed: the link or something in the box, never what it points at.
+    # Overwritten, changed, removed: the link or a file in the box, never the link's target.
     for name in "abcde":
         assert alice.put(f"{box}/files/tmp/{name}", b"overwritten").status < 500
         alice.post(f"{box}/files/tmp/{name}", {"action": "chmod", "mode": "0777"})

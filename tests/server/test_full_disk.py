@@ -1,4 +1,4 @@
-"""The disk of the state is full or cannot be written: clear errors, the server lives, nothing that was promised is lost, and it goes on when there is room."""
+"""The disk of the state is full or cannot be written: clear errors, the server lives, no promised data is lost, and it continues when there is room."""
 import json
 import os
 import pathlib
@@ -64,7 +64,7 @@ def test_a_full_disk_is_told_and_survived(cramped):
         refused[what] = wait_for(lambda: (lambda a: a if a.status >= 500 else None)(ask()), every_s=0)
         assert refused[what] and refused[what].status in (503, 507), what
         assert refused[what].code == "disk_full" and "disk" in refused[what].json["error"]["message"], refused[what].body
-    # What needs no room works.
+    # Requests that need no room work.
     for path in ("/healthz", "/v1/me", box, "/v1/boxes", counter.path, box + "/usage", "/openapi.json"):
         assert client.get(path).status == 200, path
     assert client.put(box + "/files/tmp/x", b"in the box there is room").status < 300
@@ -72,7 +72,7 @@ def test_a_full_disk_is_told_and_survived(cramped):
     while time.monotonic() < begin + 2:
         assert client.get("/v1/me").status == 200
         time.sleep(0.05)
-    # Nothing turns in circles, and nobody died.
+    # Nothing spins, and nothing died.
     assert cpu_seconds(front) - before < (time.monotonic() - begin) * 0.6
     assert cramped.front() == front
 

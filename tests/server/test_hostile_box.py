@@ -1,4 +1,4 @@
-"""What a box does while the server works in it or for it: nothing that it does to itself may block the server, harm a neighbour or outlive the box."""
+"""Actions of a box while the server works in it or for it: whatever it does to itself, it must not block the server, harm a neighbour or outlive the box."""
 import concurrent.futures
 import hashlib
 import http.client
@@ -22,7 +22,7 @@ BROKEN_OFF = (http.client.IncompleteRead, OSError)
 
 
 def in_time(ask, seconds=60):
-    """The answer; what blocks fails instead."""
+    """The answer; a blocking request fails instead."""
     result = concurrent.futures.Future()
 
     def work():
@@ -37,7 +37,7 @@ def in_time(ask, seconds=60):
 
 
 def start(client, box, program):
-    """A Python program in the background, once it has said that it is ready."""
+    """A Python program in the background, once it has reported that it is ready."""
     x = client.post(box + "/exec", {"argv": ["python3", "-c", program], "background": True}).json
     path = f"{box}/exec/{x['id']}"
     wait_for(lambda: client.get(path).json["output_bytes"] > 0, lambda: client.get(path).json)
@@ -70,7 +70,7 @@ time.sleep(1000)
 
 
 def test_a_command_that_takes_its_output_back_holds_up_nothing(alice, box):
-    """Between the front's question how much there is and its taking that: less comes, and nothing is owed for it. What follows is told at once."""
+    """The pipe shrinks between the front's FIONREAD and its splice: less comes, and nothing is owed for it. Later output is passed on at once."""
     def told(path):
         response = alice.open("GET", path + "/output?offset=0")
         try:
@@ -305,7 +305,7 @@ def test_a_port_that_answers_badly_harms_only_its_caller(server, alice, new_box,
 
 
 def test_what_comes_after_an_answer_is_nobody_elses(server, alice, bob, new_box):
-    """A second answer behind the first, on a connection that could be used again: nobody may ever get it."""
+    """A second answer behind the first, on a reusable connection: no caller may ever get it."""
     box = new_box(limits=ROOMY)
     evil = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngoodHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"
     start(alice, box, SPEAKER % (1, evil.hex()))
@@ -319,7 +319,7 @@ def test_what_comes_after_an_answer_is_nobody_elses(server, alice, bob, new_box)
         bob.delete(mine)
 
 
-# ---- what people read ----
+# ---- texts for people ----
 
 def test_logs_are_lines_of_json_without_control_characters(server, alice, new_box):
     box = new_box(limits=ROOMY)

@@ -1,4 +1,4 @@
-"""schemathesis: whatever the description allows and forbids is tried; no answer is a failure of the server, and every answer is one that is described."""
+"""schemathesis: tries everything that the description allows and forbids; no answer is a failure of the server, and every answer is described."""
 import os
 import pathlib
 import shutil

@@ -1,4 +1,5 @@
-"""A server of an ordinary user, whose boxes are the same user outside: what the kernel counts per user, they share."""
+"""A server of an ordinary user, whose boxes are the same user outside: they share the kernel's per-user counts."""
+import errno
 import os
 import resource
 import signal
@@ -10,7 +11,7 @@ import pytest
 from support.waiting import wait_for
 from traces import OTHER_UID, Server, make_box, run
 
-# Sends descriptors that nobody receives, until so many are on their way, and waits.
+# Sends descriptors without a receiver, until so many are in flight, and waits.
 FLIGHT = """
 import os, socket, sys
 ours, sent = [], 0
@@ -46,7 +47,7 @@ def few():
 
 
 def test_descriptors_on_their_way_do_not_cost_the_front(flight):
-    """More of them than the server may have: what needs descriptors is refused, everything else works, and afterwards that does, too."""
+    """More of them than the server may have: requests that need descriptors are refused, all others work, and afterwards those do, too."""
     server = Server(user=OTHER_UID, prepare=few)
     try:
         alice = server.as_uid()
@@ -55,7 +56,7 @@ def test_descriptors_on_their_way_do_not_cost_the_front(flight):
         hog = flight(2500)
         for _ in range(3):
             answer = alice.post(box + "/exec", {"shell": "echo here"})
-            assert "Too many references" in str(answer.json["error"]), answer.body
+            assert answer.json["error"]["errno"] == errno.ETOOMANYREFS, answer.body
         assert [b["id"] for b in alice.get("/v1/boxes").json["boxes"]] == [box.rsplit("/", 1)[1]]
         gone = alice.delete(box)
         assert gone.status in (200, 204), gone.body
@@ -80,9 +81,9 @@ def test_a_keeper_that_cannot_send_descriptors_keeps_its_front(flight):
         subprocess.run(["prlimit", "--nofile=2000:2000", "--pid", str(keeper)], user=OTHER_UID, group=OTHER_UID, extra_groups=[], check=True)
         hog = flight(2500)
         answer = alice.post(box + "/exec", {"shell": "echo here"})
-        assert "Too many references" in str(answer.json["error"]), answer.body
+        assert answer.json["error"]["errno"] == errno.ETOOMANYREFS, answer.body
         assert server.is_ready() and (server.front(), server.keeper()) == (front, keeper)
-        server.kill("front")        # the next one is told of the command, but cannot be given its pipes
+        server.kill("front")        # the next front learns of the command, but cannot be given its pipes
         gone = alice.delete(box)
         assert gone.status in (200, 204), gone.body
         assert server.keeper() == keeper

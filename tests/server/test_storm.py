@@ -1,6 +1,6 @@
-"""kill -9 of the front, of the keeper and of both, at any moment, while clients work: what lived goes on, what was half made is undone, nothing is left.
+"""kill -9 of the front, of the keeper and of both, at any moment, while clients work: live boxes continue, half-made ones are undone, nothing is left.
 
-CARREL_KILLS says how often; CARREL_SEED repeats the choices (not the moments) of an earlier run."""
+CARREL_KILLS is the number of kills; CARREL_SEED repeats the choices (not the moments) of an earlier run."""
 import http.client
 import json
 import os
@@ -24,7 +24,7 @@ BROKEN = (OSError, http.client.HTTPException, json.JSONDecodeError)
 
 
 class Worker(threading.Thread):
-    """Makes a box, uses it, deletes it, again and again. The server may be gone at any moment; but what it answers must make sense."""
+    """Makes a box, uses it, deletes it, again and again. The server may be gone at any moment; but its answers must make sense."""
     def __init__(self, client, seed):
         super().__init__(daemon=True)
         self.client, self.random = client, random.Random(seed)
@@ -92,7 +92,7 @@ def stormy():
 
 
 def check_state(server):
-    """What the database says, the API and the file system say too."""
+    """The database agrees with the API and the file system."""
     boxes = server.rows("SELECT number, id, phase, alive FROM boxes")
     for _, box, phase, alive in boxes:
         shown = server.admin.get("/v1/boxes/" + box)
@@ -107,7 +107,7 @@ def check_state(server):
 
 
 def who_runs(pids):
-    """For the message of a failure; who has ended meanwhile is left out."""
+    """For the message of a failure; processes that have ended meanwhile are left out."""
     text = ""
     for p in pids:
         try:
@@ -155,13 +155,13 @@ def settle(server, baseline):
 
 
 def stalled(client, counter, server):
-    """What is known about a counter that does not go on."""
+    """The facts about a counter that has stopped."""
     there = client.post(counter.path.split("/exec/")[0] + "/exec", {"shell": "ps ax"}).body.decode()
     return json.dumps(client.get(counter.path).json) + "\n" + there + "\n" + server.log_text()[-3000:]
 
 
 def take_baseline(server):
-    """With the boxes that are kept ready for the next who wants one; something of every kind was there before."""
+    """With the pool's boxes ready; one of every kind existed before."""
     for body in ({"limits": None}, {}, ON_DISK):
         box = make_box(server.admin, **body)
         run(server.admin, box, "true")
@@ -172,7 +172,7 @@ def take_baseline(server):
 
 
 class Keepsake:
-    """A box in memory with a counter, and one on disk with a file: what a kill does to them is known."""
+    """A box in memory with a counter, and one on disk with a file: the expected effect of a kill on each is known."""
     def __init__(self, client):
         self.client, self.box, self.counter, self.written = client, None, None, 0
         self.disk = make_box(client, name="keepsake", **ON_DISK)
@@ -271,7 +271,7 @@ def test_the_output_of_a_command_is_whole_when_the_front_dies_in_the_middle_of_i
 
 
 def test_a_foreground_command_ends_with_the_front_that_ran_it(stormy):
-    """Its client cannot come back to it, so nobody would ever end it."""
+    """Its client cannot come back to it, so it would never be ended."""
     client = stormy.token("alice")
     box = make_box(client)
     s = client.raw_socket()
@@ -286,7 +286,7 @@ def test_a_foreground_command_ends_with_the_front_that_ran_it(stormy):
 
 
 def test_a_command_that_was_promised_is_not_lost_with_the_front(stormy):
-    """The keeper is busy, so that requests wait in the front, and with it they are gone: then nobody may have been told that they are accepted."""
+    """The keeper is busy, so that requests wait in the front, and with it they are lost: then no client may have been told that its request was accepted."""
     client = stormy.token("alice")
     box = make_box(client, limits={"memory": "256M", "disk": "32M", "pids": 100})
     body = json.dumps({"argv": ["sleep", "1000"], "background": True})
@@ -318,7 +318,7 @@ def test_a_command_that_was_promised_is_not_lost_with_the_front(stormy):
 
 
 def test_a_front_that_hangs_is_dropped_and_finds_everything_when_it_goes_on(stormy):
-    """So many commands end meanwhile that the keeper cannot tell it; it waits for a while and then goes on alone."""
+    """So many commands end meanwhile that the keeper cannot send all events; it waits for a while and then drops the front."""
     client = stormy.token("alice")
     box = make_box(client, limits={"memory": "256M", "disk": "32M", "pids": 200})
     started = [client.post(box + "/exec", {"shell": f"read x; echo done {i}", "stdin": True, "background": True}).json["id"] for i in range(40)]

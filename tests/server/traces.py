@@ -1,4 +1,4 @@
-"""A private server, and what it leaves behind: every process, cgroup, mount and loop device of it can be told from a stranger's."""
+"""A private server and its remains: each of its processes, cgroups, mounts and loop devices can be told from foreign ones."""
 import contextlib
 import ctypes
 import os
@@ -48,8 +48,14 @@ def descendants(pid, everything=None):
     return {p for p in found if everything[p][1] not in "ZX"}
 
 
+def is_egress(pid):
+    with contextlib.suppress(OSError):
+        return status_of(pid)["Name"] == "carrel-egress"
+    return False
+
+
 class UserClient(Client):
-    """Over the unix socket, as an ordinary user: the kernel notes who connects, and that is the effective user."""
+    """Over the unix socket, as an ordinary user: the kernel records the effective user of the peer."""
     def __init__(self, where, uid):
         super().__init__(where)
         self.uid = uid
@@ -104,7 +110,7 @@ class Server(Plain):
     def as_uid(self, uid=OTHER_UID):
         return UserClient(self.socket, uid)
 
-    # ---- what it leaves ----
+    # ---- remains ----
 
     def cgroups(self):
         """Of boxes of any keeper that this server ever had."""
@@ -129,13 +135,15 @@ class Server(Plain):
         return found
 
     def orphans(self):
-        """What runs and is neither front nor keeper nor of these two: left by an earlier one."""
+        """Running processes that are neither front nor keeper nor of these two, nor the one egress: left by an earlier one."""
         keeper, front = self.note_keeper(), self.front()
         everything = processes()        # one look, or what ends between two would be in the first alone
-        return descendants(self.process.pid, everything) - {front, keeper} - descendants(keeper or -1, everything) - descendants(front or -1, everything)
+        egress = {pid for pid, (parent, state) in everything.items() if parent == self.process.pid and state not in "ZX" and is_egress(pid)}
+        ours = {front, keeper} | (egress if len(egress) == 1 else set())
+        return descendants(self.process.pid, everything) - ours - descendants(keeper or -1, everything) - descendants(front or -1, everything)
 
     def surplus(self):
-        """Boxes that nobody knows of: more cgroups or first processes than there are boxes and places in the pool. Falsy: none."""
+        """Unknown boxes: more cgroups or first processes than there are boxes and places in the pool. Falsy: none."""
         known = POOL_SIZE + len([b for b in all_boxes(self.admin) if b["phase"] not in GONE])
         leaves, inits = self.leaves(), self.inits()
         return f"{known} known, but {leaves} and {inits}" if max(len(leaves), len(inits)) > known else ""
@@ -185,7 +193,7 @@ def all_boxes(client):
 
 
 def make_box(client, **body):
-    """A small one, unless its limits are told (None: the default)."""
+    """A small one, unless its limits are given (None: the default)."""
     body.setdefault("limits", SMALL)
     if body["limits"] is None:
         del body["limits"]

@@ -122,7 +122,7 @@ def box(make_box):
 
 @pytest.fixture
 def create(alice):
-    """POST /v1/services; what was made goes after the test."""
+    """POST /v1/services; deletes the service after the test."""
     made = []
 
     def create(code, client=alice, status=201, **body):

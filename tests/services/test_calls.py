@@ -1,5 +1,6 @@
 """Calls in time: prints, interrupts, timeouts, queues, deaths, restarts."""
 import concurrent.futures
+import json
 import os
 import signal
 import threading
@@ -8,6 +9,7 @@ import time
 import pytest
 
 from support.client import Client
+from support.openapi import unanswered
 from support.waiting import wait_for
 
 WORK = """
@@ -81,6 +83,15 @@ def test_prints_are_events_and_not_in_the_result(work):
     assert "".join(e["text"] for e in lines if e["type"] == "stderr") == "trouble\n"
     assert work.call("say") == 3
     assert "from a child" in "".join(e["text"] for e in work.stream("shell") if e["type"] == "stdout")
+
+
+def test_prints_are_in_the_answer_if_they_are_asked_for(work):
+    ask = lambda function, **more: work.client.post(work.path + "/call", {"function": function, "prints": True, **more})      # noqa: E731
+    assert ask("say").json == {"stdout": "line 0\nline 1\nline 2\nno end", "stderr": "trouble\n", "truncated": False, "ok": True, "result": 3}
+    much = ask("say", args=[20000]).json
+    assert much["truncated"] is True and much["stdout"].startswith("line 0\n") and len(much["stdout"]) <= 64 << 10 and much["result"] == 20000
+    assert work.client.post(work.path + "/call", {"function": "say", "prints": 1}).status == 400
+    assert set(work.client.post(work.path + "/call", {"function": "say"}).json) == {"ok", "result"}
 
 
 def test_async_calls_run_together_and_print_to_their_own_callers(work, pool):
@@ -191,27 +202,50 @@ def test_a_thousand_calls_in_flight(work):
 
 
 def test_the_queue_is_bounded(work, admin):
-    """Over one connection each; what is beyond the bound is told at once."""
+    """Over one connection each. A caller has as many places as it leaves free; the next call is refused at once. Another caller still
+    finds a place."""
     import json
     import socket
     sockets = []
     body = json.dumps({"function": "nap", "args": [1000]}).encode()
     head = b"POST %s/call HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (work.path.encode(), len(body))
     try:
-        for _ in range(4096):
+        for _ in range(2048):
             s = socket.socket(socket.AF_UNIX)
             s.connect(admin.where)
             s.sendall(head + body)
             sockets.append(s)
-        wait_for(lambda: work.show()["calls_running"] == 4096)
-        answer = work.ask("echo", 1)
-        assert (answer.status, answer.code) == (429, "too_many")
+        wait_for(lambda: work.show()["calls_running"] == 2048)
+        answer = admin.post(work.path + "/call", {"function": "echo", "args": [1]})
+        assert (answer.status, answer.code) == (429, "too_many") and "2048 calls of yours" in answer.body.decode()
+        assert work.ask("echo", 1, timeout=0.2).status == 504
     finally:
         for s in reversed(sockets):
             s.close()
     wait_for(lambda: work.show()["calls_running"] == 0)
     seen = work.call("look")
-    assert seen.count("begin") == seen.count("end") < 100       # what waited was dropped, not run
+    assert seen.count("begin") == seen.count("end") < 100       # queued calls were dropped, not run
+
+
+def test_a_holder_who_asks_for_much_does_not_make_others_wait_for_it(work, grant, pool, server, alice):
+    """Each has its turn after the call that runs. 100 calls of one holder take 30 s; the others wait for two or three of them."""
+    greedy, modest = (Client(server.tcp, grant(work, functions=["nap", "echo"])["token"]) for _ in range(2))
+
+    def ask(client, function, *args):
+        return client.post("/v1/grant/call", {"function": function, "args": list(args)})
+
+    slow = [threading.Thread(target=ask, args=(greedy, "nap", 0.3), daemon=True) for _ in range(100)]
+    for one in slow:
+        one.start()
+    wait_for(lambda: work.show()["calls_running"] >= 50)
+    for who in (lambda: ask(modest, "echo", 1).json["result"], lambda: work.call("echo", 1)):
+        before = len(work.log())
+        assert who() == 1
+        assert len(work.log()) - before <= 4, work.log()[before:]
+    assert work.client.post(work.path + "/restart").status == 200
+    work.client.delete(work.path)
+    for one in slow:
+        one.join(30)
 
 
 def test_the_log_says_who_called_what_and_no_values(work):
@@ -273,3 +307,27 @@ def test_a_service_dies_with_its_box(create, box, alice):
     s = create(WORK, box=box)
     alice.delete("/v1/boxes/" + box)
     wait_for(lambda: alice.get(s.path).status == 404)
+
+
+def test_every_route_of_services_answers_what_is_described(create, alice, server):
+    """Client checks each answer."""
+    def ask(method, path, body=None, status=200, client=alice, **headers):
+        answer = client.ask(method, path, body, headers)
+        assert answer.status == status, (method, path, answer.status, answer.body)
+        return answer
+
+    work = create(WORK, name="described")
+    streamed = ask("POST", "/v1/services", {"code": "@expose\ndef f(): return 1\n"}, Accept="application/x-ndjson").body.splitlines()
+    ask("DELETE", "/v1/services/" + json.loads(streamed[-1])["id"], status=204)
+    for path in ("/v1/services", work.path, work.path + "/calls"):
+        ask("GET", path)
+    given = ask("POST", "/v1/grants", {"service": work.name}, 201).json
+    holder = Client(server.tcp, given["token"])
+    for client, path in ((alice, work.path + "/call"), (holder, "/v1/grant/call")):
+        for accept in ("application/json", "application/x-ndjson"):
+            ask("POST", path, {"function": "say"}, client=client, Accept=accept)
+        ask("POST", path, {"function": "say", "args": ["x"]}, 422, client)
+    ask("GET", "/v1/grant", client=holder), ask("GET", "/v1/grants")
+    ask("DELETE", "/v1/grants/" + given["id"], status=204)
+    ask("POST", work.path + "/restart")
+    assert unanswered("/v1/services", "/v1/grant") == []

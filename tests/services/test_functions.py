@@ -1,4 +1,4 @@
-"""What an interface may be, what its functions take and give, and what is said when it is wrong."""
+"""Forms of an interface, arguments and results of its functions, and messages when they are wrong."""
 import json
 import subprocess
 

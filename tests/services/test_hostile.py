@@ -1,4 +1,4 @@
-"""Names that are others' ids, ends in the middle, what a worker makes the front keep."""
+"""Names that are others' ids, ends in the middle, data that a worker makes the front keep."""
 import os
 import signal
 import socket

@@ -1,4 +1,4 @@
-"""A name is of one service of its owner, whoever writes to the database."""
+"""A name belongs to one service of its owner, whichever process writes to the database."""
 import concurrent.futures
 import contextlib
 import http.client
@@ -12,7 +12,7 @@ INTERFACE = "@expose\ndef f(): return 1\n"
 
 
 def test_a_name_that_only_the_database_knows_is_taken(server, create, alice, box):
-    """Nothing but the server writes there; if something does, nobody gets a second service of a name."""
+    """Only the server writes there; if another process does, still no owner gets a second service of a name."""
     create(INTERFACE, name="there", box=box)
     with contextlib.closing(sqlite3.connect(f"{server.state}/state.db", timeout=60)) as db, db:
         db.execute("INSERT INTO services (id, owner, name, box, body) SELECT 'vforeign', owner, 'foreign', box, body FROM services WHERE name = 'there'")

@@ -39,7 +39,7 @@ def test_a_box_of_an_ordinary_user_calls_through_its_inlet(mine):
     ask(mine, "POST", "/v1/grants", {"service": "mine", "box": box, "functions": ["echo"]}, 201)
     assert run(mine, box, "print(json.dumps(call('echo', [1])))") == [200, {"ok": True, "result": [1]}]
     assert run(mine, box, "print(json.dumps(call('pid')[0]))") == 404
-    # Ports, boxes and the next inlet still work: nobody was left in a box's network.
+    # Ports, boxes and the next inlet still work: no process was left in a box's network.
     other = ask(mine, "POST", "/v1/boxes", {"template": "python"}, 201)["id"]
     ask(mine, "POST", "/v1/grants", {"service": "mine", "box": other}, 201)
     assert run(mine, other, "print(json.dumps(call('echo', 2)[1]['result']))") == 2

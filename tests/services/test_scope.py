@@ -1,4 +1,4 @@
-"""Scope as an attack: what somebody who holds a grant, or none, can do."""
+"""Scope as an attack: the abilities of a caller with a grant, or without one."""
 import pytest
 
 from support.client import Client
@@ -54,7 +54,7 @@ def test_one_box_does_not_have_the_grants_of_another(service, create, grant, mak
 
 
 def test_the_inlet_of_a_box_is_reached_from_inside_alone(service, grant, box, run, server, alice):
-    """Whoever connects to it is the box."""
+    """A connection to it is identified as the box."""
     grant(service, box=box, functions=["allowed"])
     assert run(box, "print(json.dumps(call('allowed', 1)))")[1]["result"] == 1
     before = service.show()["calls"]
@@ -199,7 +199,7 @@ def revive(s):
 
 
 def test_a_hostile_interface_gets_nothing_but_its_own_end(create, alice):
-    """It has the link: what it says there is a stranger's word."""
+    """It has the link: its messages there are untrusted."""
     code = """
 import os, socket, struct, sys, gc, json
 import carrel_service.link as l
@@ -230,7 +230,7 @@ def fine(): return 1
 
 
 def test_a_worker_cannot_answer_for_a_call_that_is_not_its(create, pool):
-    """Nor give two answers: the second is nobody's."""
+    """Nor give two answers: the second is dropped."""
     s = create("""
 import gc
 import carrel_service.link as l
@@ -254,7 +254,7 @@ def fine(): return 1
 
 @pytest.mark.parametrize("settings", [{"user": 0}, {"profile": "system", "user": 0}, {"profile": "standard"}, {"profile": "system", "writable_root": True}])
 def test_root_of_a_box_does_not_answer_in_the_inlets_place(service, grant, make_box, run, settings):
-    """Whoever may bind the port before the grant is there only makes the grant fail; afterwards nobody can."""
+    """A process that binds the port before the grant exists only makes the grant fail; afterwards none can."""
     box = make_box(**settings)
     grab = """
 import socket

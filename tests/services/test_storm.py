@@ -46,7 +46,7 @@ SMALL = {"template": "python", "limits": {"memory": "128M", "pids": 32}}
 
 
 def ask(client, method, path, body=None):
-    """None: the server went in the middle of it."""
+    """None: the server died in the middle of it."""
     try:
         return client.ask(method, path, body)
     except BROKEN:
@@ -54,7 +54,7 @@ def ask(client, method, path, body=None):
 
 
 class Caller(threading.Thread):
-    """Calls functions, and checks what is answered; now and then it makes a service of its own, and deletes it or not."""
+    """Calls functions, and checks the answers; now and then it makes a service of its own, and deletes it or not."""
 
     def __init__(self, client, number):
         super().__init__(daemon=True)
@@ -124,7 +124,7 @@ def workers_below(server):
 
 
 def settled(client, name):
-    """The service as it is once it loads no more; None: there is none."""
+    """The service once it has loaded; None: there is none."""
     def look():
         answer = ask(client, "GET", f"/v1/services/{name}")
         if answer is None or answer.status == 503 or (answer.status == 200 and answer.json["state"] == "loading"):

@@ -94,6 +94,8 @@ async def locked(v):
 @expose
 async def wait(): print("waiting"); await asyncio.sleep(1000)
 @expose
+async def block(seconds: float): print("blocking"); time.sleep(seconds)
+@expose
 def fail():
     try: 1 / 0
     except ZeroDivisionError as e: raise ValueError("wrapped") from e
@@ -106,6 +108,25 @@ def threads():
     return len(out)
 @expose
 def version(): return list(sys.version_info[:2])
+"""
+TEXTS = """
+from __future__ import annotations
+import dataclasses, datetime, decimal, pathlib, types, uuid
+from typing import Optional
+@dataclasses.dataclass
+class P:
+    x: int
+first = P
+@dataclasses.dataclass
+class P:
+    y: datetime.date
+second = P
+@expose
+def written(d: datetime.datetime, b: bytes, u: uuid.UUID, p: pathlib.Path, n: decimal.Decimal, t: Optional[datetime.time] = None, day: datetime.date = None):
+    return [type(v).__name__.replace("Posix", "") for v in (d, b, u, p, n, t, day)] + [d.isoformat(), b.decode(), p.name, str(n)]
+def same(a: first, b: second): return [a.x, b.y.isoformat()]
+same.__annotations__ = {"a": first, "b": second}
+expose(same)
 """
 MODERN = "@expose\ndef modern(a: int | None = None, b: list[int] | str = 'x'): return [a, b]\n"
 
@@ -157,6 +178,24 @@ def test_async_and_sync_together(worker):
     assert sorted(worker.until("result")["id"] for _ in numbers) == numbers
 
 
+def test_an_async_call_that_waits_for_a_blocked_loop_is_cancelled_at_once(worker):
+    """The front ends a worker that does not answer a cancel: its state is lost then."""
+    for waits_already in (True, False):     # both come to the loop together, or one after the other
+        if waits_already:
+            worker.send(type="call", id=901, function="block", args=[0.3], kwargs={})
+        worker.send(type="call", id=902, function="block", args=[3], kwargs={})
+        worker.send(type="call", id=903, function="wait", args=[], kwargs={})
+        while worker.until("print")["id"] != 902:
+            pass
+        worker.send(type="cancel", id=903)
+        answer = worker.until("error", "result")
+        while answer["id"] == 901:
+            answer = worker.until("error", "result")
+        assert (answer["id"], answer["type"], answer["value"]["type"]) == (903, "error", "Interrupted"), answer
+        assert worker.until("error", "result", "print")["id"] == 902
+        assert worker.call("version")["type"] == "result"       # and it never began
+
+
 def test_errors_large_values_and_threads(worker):
     error = worker.call("fail")["value"]
     assert error["type"] == "ValueError" and "ZeroDivisionError" in error["traceback"] and 'File "interface.py"' in error["traceback"]
@@ -192,5 +231,27 @@ def test_annotations_of_newer_pythons(python):
         assert schema["properties"]["a"] == {"type": ["integer", "null"], "default": None}
         assert w.call("modern", 3, [1])["value"] == [3, [1]]
         assert w.call("modern", "x")["type"] == "invalid"
+    finally:
+        w.close()
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=lambda p: ".".join(p.split("/")[-3].split(".")[:2]) if "pyenv" in p else "system")
+def test_what_json_has_as_text_arrives_as_what_it_is(python):
+    w = Worker(python, TEXTS)
+    try:
+        shown = {f["name"]: f for f in w.until("loaded")["functions"]}
+        assert shown["written"]["signature"].startswith("(d: datetime.datetime, b: bytes, u: uuid.UUID, p: pathlib.Path, n: decimal.Decimal, "), shown["written"]["signature"]
+        properties = shown["written"]["input_schema"]["properties"]
+        assert (properties["d"]["format"], properties["b"]["contentEncoding"], properties["u"]["format"]) == ("date-time", "base64", "uuid")
+        good = ["2026-01-31T12:00:00Z", "aGk=", "12345678-1234-5678-1234-567812345678", "/a/name", "1.10", "12:30", "2026-01-31"]
+        answer = w.call("written", *good)
+        assert answer["value"] == ["datetime", "bytes", "UUID", "Path", "Decimal", "time", "date", "2026-01-31T12:00:00+00:00", "hi", "name", "1.10"], answer
+        for at, words in enumerate(("date and time", "base64", "UUID", None, "decimal", "time", "date")):
+            if words:
+                refused = w.call("written", *good[:at], "?", *good[at + 1:])
+                assert refused["type"] == "invalid" and words in refused["value"]["message"], refused
+        defs = shown["same"]["input_schema"]["$defs"]
+        assert sorted(tuple(d["properties"]) for d in defs.values()) == [("x",), ("y",)]
+        assert w.call("same", {"x": 1}, {"y": "2026-01-31"})["value"] == [1, "2026-01-31"]
     finally:
         w.close()

@@ -11,7 +11,7 @@ extern char scene_dir[64];      /* of the stores */
 /* A keeper that listens, connected. flavour: "root"; "rootless": as an ordinary user; "none": without a store
  * directory. */
 void     scene_start(const char *flavour);
-/* Told to end, or killed with -9; reaped. */
+/* Asked to end, or killed with -9; reaped. */
 void     scene_stop(void);
 void     scene_kill(void);
 

@@ -39,7 +39,7 @@ class Server(Plain):
         return answer["stdout"]
 
     def images(self):
-        return sorted(p.name for p in self.stores.iterdir())
+        return sorted(p.name for p in self.stores.iterdir() if p.name != "volumes")
 
     def losses(self):
         return (self.folder / "log").read_text().count("the keeper is gone")
@@ -89,11 +89,12 @@ def test_files_survive_stop_and_start(server):
     assert server.box(box)["store"] == "disk"
     server.sh(box, "echo hello >~/f; echo t >/tmp/t")
     running = server.must("POST", f"/v1/boxes/{box}/exec", {"argv": ["sleep", "1000"], "background": True})["id"]
+    wait_for(lambda: server.must("GET", f"/v1/boxes/{box}/exec/{running}")["state"] == "running")
     stopped = server.must("POST", f"/v1/boxes/{box}/stop")
     assert (stopped["phase"], stopped["reason"]) == ("stopped", "asked")
     ended = server.must("GET", f"/v1/boxes/{box}/exec/{running}")
     assert (ended["state"], ended["outcome"], ended["reason"]) == ("ended", "killed", "stopped")
-    wait_for(lambda: not loops(server.folder))      # whoever looks at new devices may still have it open
+    wait_for(lambda: not loops(server.folder))      # a device scanner may still have it open
     assert server.ask("POST", f"/v1/boxes/{box}/exec", {"argv": ["true"]})[0] == 409
     assert server.ask("POST", f"/v1/boxes/{box}/pause")[0] == 409
     assert server.ask("POST", "/v1/boxes", {"name": "keeps"})[0] == 409

@@ -1,4 +1,4 @@
-"""What the suites in Python share: a server of the test's own, a client with nothing between it and the wire, waiting, users, ports.
+"""Shared by the Python suites: a server of the test's own, a client with nothing between it and the wire, waiting, users, ports.
 
 tests/pytest.ini puts it on the path; a program beside pytest does that itself."""
 import os

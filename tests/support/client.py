@@ -6,6 +6,8 @@ import os
 import socket
 import struct
 
+from support.openapi import check_answer
+
 TIMEOUT_S = 120         # the first import of IPython on a slow machine takes its time
 
 
@@ -37,8 +39,9 @@ class Answer:
 
 
 class Client:
-    def __init__(self, where, token=None):
-        self.where, self.token = where, token
+    def __init__(self, where, token=None, described=True):
+        """described: openapi.json is about this place."""
+        self.where, self.token, self.described = where, token, described
 
     def connection(self):
         if isinstance(self.where, tuple):
@@ -72,9 +75,12 @@ class Client:
     def ask(self, method, path, body=None, headers=None):
         response = self.open(method, path, body, headers)
         try:
-            return Answer(response)
+            answer = Answer(response)
         finally:
             response.connection.close()
+        if self.described:
+            check_answer(method, path, answer.status, answer.headers["Content-Type"], answer.body)
+        return answer
 
     def get(self, path, **kw):
         return self.ask("GET", path, **kw)
@@ -163,6 +169,7 @@ class WebSocket:
             self._fill()
         answer, self.buffer = self.buffer.split(b"\r\n\r\n", 1)
         self.status = int(answer.split()[1])
+        check_answer("GET", path, self.status, None, b"")
         self.fields = dict(line.split(": ", 1) for line in answer.decode().split("\r\n")[1:])
 
     def _fill(self):

@@ -16,6 +16,25 @@ def processes():
     return found
 
 
+def descendants(top=None):
+    """pid -> name of every process below this one (or below top). Not from .../children, which may miss some while others end."""
+    table = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            try:
+                stat = pathlib.Path(entry.path, "stat").read_text(errors="replace")     # a name may be anything
+            except OSError:
+                continue
+            parent = int(stat[stat.rindex(")") + 2:].split()[1])
+            table.setdefault(parent, []).append((int(entry.name), stat[stat.index("(") + 1:stat.rindex(")")]))
+    found, todo = {}, [top or os.getpid()]
+    while todo:
+        for pid, name in table.get(todo.pop(), []):
+            found[pid] = name
+            todo.append(pid)
+    return found
+
+
 def children(pid):
     return [int(p) for p in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 

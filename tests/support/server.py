@@ -27,11 +27,12 @@ class Server:
     """`place` is where its programs are, `user` whose it is (None: root's); `variables` are of its environment. Parked kernels are off, unless an option
     says otherwise: each would cost an interpreter."""
 
-    def __init__(self, *options, user=USER, place=BUILD, program="carrel-server", state=None, ready=True, variables=None, prepare=None, folder=None):
+    def __init__(self, *options, user=USER, place=BUILD, program="carrel-server", state=None, ready=True, variables=None, prepare=None, folder=None, enter=()):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="carrel-server-", dir=folder))
         self.folder.chmod(0o755)
         self.place, self.program, self.user = place, program, user
         self.options, self.variables, self.prepare = options, variables or {}, prepare
+        self.enter = list(enter)    # words that enter namespaces as root, before it becomes its user
         self.state = pathlib.Path(state) if state else self.folder / "state"
         self.socket = str(self.folder / "api.sock")
         self.url = "unix:" + self.socket
@@ -48,11 +49,14 @@ class Server:
 
     def start(self, ready=True):
         self.log = open(self.folder / "log", "ab")
+        how, become = as_user(self.user, ASAN_OPTIONS=SANITIZER, **self.variables), []
+        if self.enter and self.user:
+            become = ["setpriv", "--reuid", str(how.pop("user")), "--regid", str(how.pop("group")), "--clear-groups"]
+            how.pop("extra_groups")
         self.process = subprocess.Popen(
-            [self.place / self.program, "serve", "--listen", f"127.0.0.1:{self.port}", "--socket", self.socket, "--state", self.state,
+            [*self.enter, *become, self.place / self.program, "serve", "--listen", f"127.0.0.1:{self.port}", "--socket", self.socket, "--state", self.state,
              "--run", self.folder / "run", "--set", "templates.python.pool=off", *self.options],
-            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, start_new_session=True, preexec_fn=self.prepare,
-            **as_user(self.user, ASAN_OPTIONS=SANITIZER, **self.variables))
+            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, start_new_session=True, preexec_fn=self.prepare, **how)
         if not ready:
             return
         try:
@@ -122,10 +126,10 @@ class Server:
         wait_for(self.is_ready, self.log_text)
         return victims
 
-    # ---- who asks it ----
+    # ---- its callers ----
 
     def token(self, identity, **more):
-        """Somebody over TCP."""
+        """A caller over TCP."""
         made = self.admin.post("/v1/tokens", {"identity": identity, **more})
         assert made.status == 201, made.body
         client = Client(self.tcp, made.json["token"])

@@ -9,15 +9,15 @@ ORDINARY = "carreltest"
 
 
 def make_user(name=ORDINARY):
-    """An ordinary user; others who test here may be making the same one."""
+    """An ordinary user; parallel tests may be making the same one."""
     wait_for(lambda: not subprocess.run(["id", name], capture_output=True).returncode
              or not subprocess.run(["useradd", "--create-home", name], capture_output=True).returncode, f"there is a user {name}")
     return pwd.getpwnam(name)
 
 
 def as_user(name, **variables):
-    """What Popen needs to start something as that user: nothing of root's, and nothing of a session of theirs. None: as who we are. A number: somebody who
-    needs no entry in /etc/passwd."""
+    """Arguments that make Popen start a process as that user: nothing of root's, and nothing of a session of theirs. None: as the present user. A number: a user
+    without an entry in /etc/passwd."""
     if not name:
         return {"env": {**os.environ, **variables}}
     environment = {k: v for k, v in os.environ.items() if not k.startswith("XDG_")}

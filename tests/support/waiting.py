@@ -1,12 +1,17 @@
 """Waiting with one meaning: until it holds, and if it never does the test has failed."""
+import os
 import time
 
-DEADLINE_S = 120        # for what must come: a slow machine may take its time
+SLOW = float(os.environ.get("CARREL_TEST_SLOW", "1"))       # how much slower this machine is
+# For what must come. Nothing waits that long unless it fails.
+DEADLINE_S = 120 * SLOW
+SETTLE_S = 60 * SLOW
 
 
 def wait_for(what, why="", deadline_s=DEADLINE_S, every_s=0.02):
-    """Asks until the answer is true, and gives it. `why` is told after waiting in vain: words, or a function that finds them then."""
-    end = time.monotonic() + deadline_s
+    """Calls until the result is true, and returns it; at first often, then every so many seconds. `why` is the failure's message: words, or a function that
+    computes them then."""
+    end, pause = time.monotonic() + deadline_s, 0.001
     while True:
         late = time.monotonic() > end
         answer = what()
@@ -14,11 +19,12 @@ def wait_for(what, why="", deadline_s=DEADLINE_S, every_s=0.02):
             return answer
         if late:
             raise AssertionError(f"waited in vain for {deadline_s} s: {why() if callable(why) else why or 'it is still ' + repr(answer)}")
-        time.sleep(every_s)
+        time.sleep(min(pause, every_s))
+        pause *= 2
 
 
 def stays_false(what, seconds):
-    """Whether it was false all that time. For what must not come, where no event tells that it never will."""
+    """Whether it was false all that time. For events that must not come, where no other event proves that they never will."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if what():

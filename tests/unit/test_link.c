@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static int early_ends;      /* so often the end is told although there is a message */
+static int early_ends;      /* how often the end is reported although there is a message */
 
 static ssize_t hasty_recvmsg(int fd, struct msghdr *message, int flags)
 {

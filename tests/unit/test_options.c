@@ -6,8 +6,9 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/suggest.h"
 #include "cli/options/options.h"
-#include "cli/options/suggest.h"
+#include "proto/defaults.h"
 
 enum { WORDS_MAX = 32 };
 
@@ -87,8 +88,7 @@ static void test_the_environment_has_only_what_a_box_needs(void **state)
     while (options.command.env[n])
         n++;
     assert_int_equal(n, 4);
-    assert_string_equal(env_value("PATH"),
-                        "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/carrel/bin");
+    assert_string_equal(env_value("PATH"), BOX_PATH);
     assert_string_equal(env_value("LANG"), "C.UTF-8");
     assert_string_equal(env_value("LC_ALL"), "C.UTF-8");
     assert_string_equal(env_value("HOME"), "/home/box");
@@ -328,6 +328,8 @@ static void test_impossible_values_are_told(void **state)
     BAD("--deny '10.1.2.3/16', character 10: the address has bits beyond", "--deny", "10.1.2.3/16", "x");
     BAD("--allow '[::1', character 2: an IPv6 address", "--allow", "[::1", "x");
     BAD("--allow 'a.org:0', character 7: ports are numbers", "--allow", "a.org:0", "x");
+    BAD("--net-limit speed=3: use connections=100", "--allow", "a.org", "--net-limit", "speed=3", "x");
+    BAD("--net-limit goes with --allow", "--net-limit", "connections=3", "x");
     BAD("--workdir tmp: use an absolute path in the box", "--workdir", "tmp", "x");
     BAD("--hostname a b: use up to 64 letters", "--hostname", "a b", "x");
     BAD("--hostname -a: use up to 64 letters", "--hostname", "-a", "x");

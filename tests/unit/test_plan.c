@@ -280,6 +280,47 @@ static void test_one_list_holds_root_layers_store_and_host_mounts_in_any_order(v
     assert_int_equal(plan.store, -1);
 }
 
+static void test_a_volume_is_mounted_as_it_is_and_written_only_if_it_may_be(void **state)
+{
+    struct box_spec spec = plain();
+    (void)state;
+
+    spec.n_mounts = 2;
+    spec.mount[0] = (struct mount_spec){ .kind = MOUNT_VOLUME, .source = "/data", .target = "/data", .fd = 21,
+                                         .writable = true };
+    spec.mount[1] = (struct mount_spec){ .kind = MOUNT_VOLUME, .source = "/tmp/m", .target = "/tmp/m", .fd = 22 };
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
+    const struct plan_mount *data = mount_at("data"), *models = mount_at("tmp/m");
+    assert_int_equal(data->source, FROM_VOLUME);
+    assert_int_equal(data->fd, 21);
+    assert_int_equal(data->flags, TREE_NOSUID | TREE_NODEV);
+    assert_int_equal(rights_at("/data"), LANDLOCK_WRITE);
+    assert_int_equal(models->source, FROM_VOLUME);
+    assert_int_equal(models->flags, TREE_NOSUID | TREE_NODEV | TREE_READONLY);
+    assert_non_null(entry_at("data", false));
+    assert_non_null(entry_at("tmp/m", true));           /* its mount point is on scratch, below /tmp */
+}
+
+static void test_files_of_secrets_are_never_on_a_store(void **state)
+{
+    struct box_spec spec = plain();
+    (void)state;
+
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
+    assert_null(mount_at("run/secrets"));
+    spec.has_secrets = true;
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
+    assert_int_equal(mount_at("run/secrets")->source, FROM_SCRATCH);
+    assert_int_equal(entry_at("secrets", true)->mode, 0700);
+    assert_int_equal(entry_at("secrets", true)->owner, OWNER_BOX_USER);
+    assert_true(mount_at("run/secrets")->flags & TREE_NOEXEC);
+    assert_int_equal(rights_at("/run/secrets"), LANDLOCK_WRITE);
+    spec.mount[spec.n_mounts++] = (struct mount_spec){ .kind = MOUNT_STORE, .fd = 11 };
+    assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
+    assert_int_equal(mount_at("run/secrets")->source, FROM_MEMORY);
+    assert_null(entry_at("secrets", true));
+}
+
 /* Its owner may be the only one who can search that tree, and who that is in the box is known from the maps alone. */
 static void test_a_mount_point_in_a_tree_of_the_caller_s_waits_for_id_maps(void **state)
 {
@@ -291,10 +332,9 @@ static void test_a_mount_point_in_a_tree_of_the_caller_s_waits_for_id_maps(void 
     spec.mount[1] = (struct mount_spec){ .kind = MOUNT_LAYER, .source = "/root/p", .target = "/root/p", .fd = 12,
                                          .fills_gap = true };
     assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
-    assert_true(plan.needs_ids && mount_at("root/p")->fills_gap);
+    assert_true(mount_at("root/p")->fills_gap);
     spec.mount[0].target = "/home/other";
     assert_int_equal(plan_make(&spec, &host, &plan, &e), 0);
-    assert_false(plan.needs_ids);
 }
 
 static void test_a_device_is_a_node_of_the_box_s_own_or_the_host_s_bound(void **state)
@@ -386,6 +426,8 @@ int main(void)
         cmocka_unit_test(test_the_host_s_configuration_is_bound_copied_or_linked),
         cmocka_unit_test(test_a_writable_root_is_an_overlay_of_the_box_s_own),
         cmocka_unit_test(test_one_list_holds_root_layers_store_and_host_mounts_in_any_order),
+        cmocka_unit_test(test_files_of_secrets_are_never_on_a_store),
+        cmocka_unit_test(test_a_volume_is_mounted_as_it_is_and_written_only_if_it_may_be),
         cmocka_unit_test(test_a_mount_point_in_a_tree_of_the_caller_s_waits_for_id_maps),
         cmocka_unit_test(test_a_device_is_a_node_of_the_box_s_own_or_the_host_s_bound),
         cmocka_unit_test(test_a_plan_prints_its_steps_in_order),

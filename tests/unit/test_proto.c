@@ -12,6 +12,7 @@
 #include "proto/command.h"
 #include "proto/defaults.h"
 #include "proto/ending.h"
+#include "proto/mounts.h"
 #include "proto/names.h"
 #include "proto/places.h"
 
@@ -100,6 +101,45 @@ static void test_a_packed_command_is_the_same_again(void **state)
     assert_true(out.terminal);
     assert_int_equal(out.rows, 24);
     assert_int_equal(out.columns, 65535);
+}
+
+static void test_files_of_a_packed_command_are_the_same_again(void **state)
+{
+    static char large[COMMAND_FILE_BYTES];
+    char *argv[] = { "true", NULL }, *env[] = { NULL };
+    struct command_file files[] = { { "cert", "a\0b", 3 }, { "empty", "", 0 }, { "large", large, sizeof large } };
+    struct command_spec in = { .argv = argv, .env = env, .files = files, .n_files = 3 }, out = { 0 };
+    struct err e = { 0 };
+    FD fd = -1;
+
+    (void)state;
+    memset(large, 'x', sizeof large);
+    assert_int_equal(command_pack(&in, &fd, &e), 0);
+    assert_int_equal(command_unpack(fd, &out), 0);
+    assert_int_equal(out.n_files, 3);
+    assert_null(out.workdir);
+    for (int i = 0; i < 3; i++) {
+        assert_string_equal(out.files[i].name, files[i].name);
+        assert_int_equal(out.files[i].size, files[i].size);
+        assert_memory_equal(out.files[i].bytes, files[i].bytes, files[i].size);
+    }
+}
+
+static void test_a_file_whose_name_could_be_a_path_is_refused(void **state)
+{
+    static const char *const names[] = { "", "..", ".", ".new-1", "a/b", "../a", "a b", "-a",
+                                         "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn" };
+    char *argv[] = { "true", NULL };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct command_file file = { names[i], "x", 1 };
+        struct command_spec in = { .argv = argv, .files = &file, .n_files = 1 }, out = { 0 };
+        struct err e = { 0 };
+        FD fd = -1;
+        assert_int_equal(command_pack(&in, &fd, &e), 0);
+        assert_int_equal(command_unpack(fd, &out), -EPROTO);
+    }
 }
 
 static void test_a_command_of_the_longest_length_is_taken_and_no_longer_one(void **state)
@@ -220,6 +260,49 @@ static void test_an_ending_has_one_exit_status(void **state)
     assert_int_equal(ending_failure_status(STEP_MOUNT, ENOENT), 125);
 }
 
+/* ---- lists of mounts ---- */
+
+static void test_a_list_of_mounts_is_bounded_by_its_rows(void **state)
+{
+    (void)state;
+    struct frame_mounts list = { 0 };
+
+    assert_true(frame_mounts_are_sane(&list));
+    for (int kind = 0; kind < MOUNT_KINDS; kind++) {
+        list = (struct frame_mounts){ 0 };
+        for (uint32_t i = 0; i < mount_table[kind].most; i++)
+            frame_mount_add(&list, (enum mount_kind)kind, i + 1);
+        assert_true(frame_mounts_are_sane(&list));
+        assert_int_equal(frame_mount_count(&list, (enum mount_kind)kind), mount_table[kind].most);
+        frame_mount_add(&list, (enum mount_kind)kind, 1);
+        assert_false(frame_mounts_are_sane(&list));
+    }
+    list = (struct frame_mounts){ 0 };
+    frame_mount_add(&list, MOUNT_TMPFS, 0);
+    frame_mount_add(&list, MOUNT_STORE, 1);         /* two places to write to */
+    assert_false(frame_mounts_are_sane(&list));
+    list = (struct frame_mounts){ .n = 1, .at[0].kind = MOUNT_KINDS };
+    assert_false(frame_mounts_are_sane(&list));
+    list = (struct frame_mounts){ .n = UINT32_MAX };
+    assert_false(frame_mounts_are_sane(&list));
+}
+
+static void test_a_family_is_known_by_what_its_boxes_share(void **state)
+{
+    (void)state;
+    struct frame_mounts family = { 0 }, box = { 0 };
+
+    assert_true(frame_mounts_equal(&family, &box, MOUNT_OF_FAMILY));
+    frame_mount_add(&family, MOUNT_LAYER, 2);
+    assert_false(frame_mounts_equal(&family, &box, MOUNT_OF_FAMILY));
+    frame_mount_add(&box, MOUNT_HOST, 0);           /* not shared, and does not count */
+    frame_mount_add(&box, MOUNT_LAYER, 2);
+    assert_true(frame_mounts_equal(&family, &box, MOUNT_OF_FAMILY));
+    assert_true(frame_mounts_equal(&box, &family, MOUNT_OF_FAMILY));
+    box.at[1].number = 3;
+    assert_false(frame_mounts_equal(&family, &box, MOUNT_OF_FAMILY));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -228,12 +311,16 @@ int main(void)
         cmocka_unit_test(test_the_words_of_the_database_stay),
         cmocka_unit_test(test_every_reason_and_way_has_a_name_and_none_has_not),
         cmocka_unit_test(test_a_packed_command_is_the_same_again),
+        cmocka_unit_test(test_files_of_a_packed_command_are_the_same_again),
+        cmocka_unit_test(test_a_file_whose_name_could_be_a_path_is_refused),
         cmocka_unit_test(test_a_hostname_has_letters_digits_dashes_and_dots),
         cmocka_unit_test(test_a_target_is_absolute_and_has_no_detours),
         cmocka_unit_test(test_everybody_has_a_place_for_sockets),
         cmocka_unit_test(test_an_ending_is_told_in_the_words_of_the_interface),
         cmocka_unit_test(test_an_ending_has_one_exit_status),
         cmocka_unit_test(test_a_command_of_the_longest_length_is_taken_and_no_longer_one),
+        cmocka_unit_test(test_a_list_of_mounts_is_bounded_by_its_rows),
+        cmocka_unit_test(test_a_family_is_known_by_what_its_boxes_share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -113,7 +113,7 @@ static void test_a_publisher_sends_what_was_asked_for(void **state)
     zmtp_open(&sub, ZMTP_SUB, NULL, 0);
     hand_over(&pub, &sub, 1000, &at_sub);
     assert_int_equal(zmtp_send(&pub, message, 2), 0);
-    assert_int_equal(pub.out.length, 0);        /* nobody has subscribed yet */
+    assert_int_equal(pub.out.length, 0);        /* no subscriber yet */
     hand_over(&sub, &pub, 1000, &at_pub);
     assert_int_equal(zmtp_send(&pub, message, 2), 0);
     hand_over(&pub, &sub, 1000, &at_sub);

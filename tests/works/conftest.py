@@ -1,21 +1,3 @@
-import pathlib
-import sys
+from support.boxes import become_subreaper, no_box_outlives_its_test, tmp_path  # noqa: F401
 
-import pytest
-
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "attack"))
-
-import harness  # noqa: E402
-from folders import tmp_path  # noqa: E402,F401
-
-
-@pytest.fixture(autouse=True)
-def no_box_outlives_its_test():
-    yield
-    harness.end_started()
-
-
-def pytest_sessionfinish():
-    if harness.world.cache_info().currsize:
-        harness.world().close()
-        harness.world.cache_clear()
+become_subreaper()

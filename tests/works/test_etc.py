@@ -85,7 +85,7 @@ def test_configuration_on_the_list_is_there_and_only_what_everybody_may_read(who
     for closed in ("vimrc", "papersize", "profile.d/proxy.sh", "java-99-openjdk/password", "octave-9/team"):
         assert shown[closed] == "", closed
     assert "carrel-secret" not in shown["pip.conf"]     # it has one of its own
-    # As root nobody in the box could read it anyway, so the rest of the folder stays.
+    # As root no process in the box could read it anyway, so the rest of the folder stays.
     assert shown["java-99-openjdk/security"]
     assert bool(shown["octave-9/octaverc"]) == (who == "root")
 

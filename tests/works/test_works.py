@@ -1,4 +1,4 @@
-"""What people do in a box must work in it: Python with its libraries, node, a compiler, git, a shell with job control."""
+"""Common work in a box: Python with its libraries, node, a compiler, git, a shell with job control."""
 import os
 import pathlib
 import pty
@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from harness import WAY, command_line, run_box, world
+from support.boxes import WAY, command_line, run_box
 
 VENV = os.environ.get("CARREL_WORKS_VENV", "build/works-venv")
 LIMITS = ("--memory", "1G", "--pids", "128", "--disk", "256M")
@@ -286,7 +286,7 @@ def test_flock_and_locks_work():
 
 def test_standard_input_reaches_the_command():
     data = os.urandom(300_000)
-    result = run_box(["/bin/cat"], limits=LIMITS, input=data)
+    result = run_box(["/bin/cat"], limits=LIMITS, data=data)
     assert result.stdout == data
 
 
@@ -310,7 +310,7 @@ class Terminal:
     def __init__(self, command):
         master, slave = pty.openpty()
         line = command_line(command, limits=LIMITS, options=("-i", "-t", "--env", "TERM=dumb", "--env", "PS1=ready> "))
-        self.process = subprocess.Popen(line, stdin=slave, stdout=slave, stderr=slave, start_new_session=True, cwd=world().empty)
+        self.process = subprocess.Popen(line, stdin=slave, stdout=slave, stderr=slave, start_new_session=True, cwd="/")
         os.close(slave)
         self.master, self.seen = master, ""
 
@@ -389,3 +389,12 @@ def test_the_terminal_inside_has_a_name_and_a_size(shell):
 
 if __name__ == "__main__":
     sys.exit(pytest.main([__file__]))
+
+
+# --- sizes ---
+
+def test_node_finds_the_limits_of_the_box():
+    """As it does in a container: its heap follows the memory, so that the box is not killed for it."""
+    result = run_box(["node", "-p", "process.constrainedMemory() + ' ' + (require('v8').getHeapStatistics().heap_size_limit <= 600 << 20)"],
+                     limits=("--memory", "512M", "--pids", "64"))
+    assert result.stdout.decode() == f"{512 << 20} true\n", result

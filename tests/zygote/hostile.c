@@ -118,7 +118,7 @@ static void seal_badly(void)
         (void)!rights_filter_calls(filter->code, filter->length);
 }
 
-/* A good child that gets the link of the next fork too, says that it is ready there, and ends as it is told. */
+/* A good child that gets the link of the next fork too, reports itself ready there, and ends on request. */
 static _Noreturn void be_twice(void)
 {
     struct command_spec command;

@@ -1,5 +1,5 @@
 /* Stands in for an interpreter: warms some memory and serves. A child runs one of the commands below, whose names begin
- * with '@', or executes what it is told, so that everything that is tested over exec can be tested over fork. Called
+ * with '@', or executes the given command, so that everything that is tested over exec can be tested over fork. Called
  * zygote-NAME, it is hostile (hostile.c). */
 #define _GNU_SOURCE
 #include <dirent.h>

@@ -1,4 +1,4 @@
-"""Makes a kernel, runs what is to run before the first cell, and serves."""
+"""Makes a kernel, runs the startup files, and serves."""
 
 import glob
 import os
@@ -7,7 +7,7 @@ import types
 
 
 def import_ipykernel():
-    """Without its debugger, which takes a tenth of a second to import and which nobody here can reach."""
+    """Without its debugger, which takes a tenth of a second to import and cannot be reached here."""
     name = "ipykernel.debugger"
     absent = types.ModuleType(name)
     absent._is_debugpy_available = False
@@ -79,7 +79,7 @@ def startup_files(directory):
 
 
 def run_startup(kernel, directory):
-    """Before the first cell; what fails is shown and passed over, as IPython does."""
+    """Before the first cell; failures are shown and skipped, as in IPython."""
     shell = kernel.shell
     if directory:
         for name in startup_files(directory):
@@ -121,7 +121,7 @@ def serve(kernel):
 # --- without a client: for getting warm ---
 
 def run_quietly(kernel, kind, content):
-    """One message through the whole way of a shell message, with nobody to hear the answers."""
+    """One message through all steps of a shell message, without a receiver for the answers."""
     from carrel_kernel.kernel import SHELL
 
     loop = kernel._loop
@@ -139,25 +139,33 @@ def run_quietly(kernel, kind, content):
         kernel._io_loop = None
 
 
+def nothing():
+    pass
+
+
 def rehearse(kernel):
     """A cell's whole way, with a client of our own: all is touched that the first one will touch. Needs Clean afterwards."""
     import asyncio
     import socket
 
     from carrel_kernel import link as links
-    from carrel_kernel import pack
+    from carrel_kernel import loops, pack
     from carrel_kernel.kernel import SHELL
 
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     fd = theirs.detach()
     link = open_link(kernel, fd)
     header = {"msg_id": "rehearsal", "msg_type": "execute_request", "session": "", "username": "", "date": "", "version": "5.3"}
-    message = links.pack(SHELL.bytes, [pack.dumps(header), b"{}", b"{}", pack.dumps({"code": "1+1", "store_history": False})])
+    content = {"code": "1+1", "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False, "stop_on_error": True}
+    message = links.pack(SHELL.bytes, [pack.dumps(header), b"{}", b"{}", pack.dumps(content)])
     ours.send(links.HEAD.pack(len(message), 0) + message)
+    kernel.when_it_stays = nothing
     kernel.after_first_cell = kernel._loop.stop
     dispatcher = kernel.run()
     dispatcher.cancel()
     kernel._loop.run_until_complete(asyncio.gather(dispatcher, return_exceptions=True))
+    kernel.when_it_stays = None
+    loops.forget_timers(kernel._loop)
     kernel.end_loop()
     kernel.session.begin(None)
     kernel._link = None
@@ -169,13 +177,21 @@ def rehearse(kernel):
 
 
 class Clean:
-    """A shell's state before its first cell, to come back to after a cell that was none."""
+    """A shell's state before its first cell, to restore after a rehearsal."""
+
+    LAST = ("_", "__", "___", "_i", "_ii", "_iii")          # results and inputs
+    INPUTS = ("_i", "_ii", "_iii", "_i00")
+    LISTS = ("input_hist_parsed", "input_hist_raw", "db_input_cache", "db_output_cache")
 
     def __init__(self, kernel):
         shell = kernel.shell
         self.kernel = kernel
         self.names = dict(shell.user_ns)
         self.hidden = dict(shell.user_ns_hidden)
+        history = shell.history_manager
+        self.count = shell.execution_count
+        self.inputs = {name: getattr(history, name) for name in self.INPUTS if hasattr(history, name)}
+        self.lengths = {name: len(getattr(history, name)) for name in self.LISTS if hasattr(history, name)}
         self.hook = {name: getattr(shell.displayhook, name) for name in ("_", "__", "___") if hasattr(shell.displayhook, name)}
 
     def restore(self):
@@ -183,14 +199,20 @@ class Clean:
         for now, before in ((shell.user_ns, self.names), (shell.user_ns_hidden, self.hidden)):
             for name in [name for name in now if name not in before]:
                 del now[name]
-            for name in ("_", "__", "___"):
+            for name in self.LAST:
                 if name in before:
                     now[name] = before[name]
         shell.user_ns.get("_oh", {}).clear()
         for name, value in self.hook.items():
             setattr(shell.displayhook, name, value)
+        history = shell.history_manager
         for name in ("outputs", "exceptions", "output_hist_reprs"):
-            held = getattr(shell.history_manager, name, None)
+            held = getattr(history, name, None)
             if held:
                 held.clear()
+        for name, length in self.lengths.items():
+            del getattr(history, name)[length:]
+        for name, value in self.inputs.items():
+            setattr(history, name, value)
+        shell.execution_count = self.count
         self.kernel.set_parent([], {})

@@ -18,7 +18,7 @@ def give_up(error, hint):
 
 
 def how_to_install():
-    """Debian's own interpreter, and others that are kept by somebody, refuse pip."""
+    """Debian's own interpreter, and other externally managed ones, refuse pip."""
     if sys.prefix == sys.base_prefix and os.path.exists(os.path.join(os.path.dirname(os.__file__), "EXTERNALLY-MANAGED")):
         return "carrel setup makes an environment that has it, for templates that name no python"
     return "%s -m pip install 'ipykernel>=6.17'" % (sys.executable or "python3")
@@ -68,6 +68,6 @@ def main(arguments):
     except Exception:
         import traceback
 
-        os.write(2, traceback.format_exc().encode("utf-8", "backslashreplace"))     # sys.stderr may be ours, and nobody reads it
+        os.write(2, traceback.format_exc().encode("utf-8", "backslashreplace"))     # sys.stderr may be ours, and is not read
         os._exit(1)
     app.serve(kernel)

@@ -38,7 +38,7 @@ STAYS_AFTER = 1.0           # seconds
 COMM_TYPES = ("comm_open", "comm_msg", "comm_close")
 SHELL, CONTROL, IOPUB, STDIN = (sessions.Channel(name) for name in (proto.SHELL, proto.CONTROL, proto.IOPUB, proto.STDIN))
 
-# What C code has printed. Not all files: one that somebody waits in, in another thread, would hold us up.
+# Output of C code. Not all files: a file that another thread waits in would block us.
 _libc = ctypes.PyDLL(None)
 _libc.fflush.argtypes = [ctypes.c_void_p]
 _flush_c, _c_stdout = _libc.fflush, ctypes.c_void_p.in_dll(_libc, "stdout")
@@ -54,7 +54,7 @@ class BoxKernel(IPythonKernel):
         super().__init__(**kwargs)
         self.stdin_socket = STDIN
         self.iopub_socket = IOPUB
-        # Of it ipykernel 7 asks only which thread the cells run in.
+        # ipykernel 7 only asks it in which thread the cells run.
         if "shell_channel_thread" in self.trait_names():
             self.shell_channel_thread = types.SimpleNamespace(parent_thread=threading.main_thread())
         parameters = inspect.signature(self.do_execute).parameters
@@ -119,7 +119,7 @@ class BoxKernel(IPythonKernel):
         self._wake = asyncio.Event()
 
     def end_loop(self):
-        """After a rehearsal. A forked process goes on with it, but not with its descriptors."""
+        """After a rehearsal. A forked process continues with it, but not with its descriptors."""
         if loops.shut(self._loop):
             self._spare_loop = self._loop
         else:
@@ -230,7 +230,7 @@ class BoxKernel(IPythonKernel):
             self.session.send(channel, kind[:-len("request")] + "reply", content, msg)
 
     async def _dispatch_comm(self, msg):
-        """While an asynchronous cell waits, perhaps for this. The cell stays the parent of what it prints."""
+        """While an asynchronous cell waits, perhaps for this. The cell stays the parent of its output."""
         parent = self.get_parent("shell")
         self.set_parent([], msg)
         try:
@@ -255,7 +255,7 @@ class BoxKernel(IPythonKernel):
 
     def _on_sigint(self, *_):
         if self._cell is not None and self._link is not None:
-            # An asynchronous cell is cancelled by the loop; one that keeps the loop from it is interrupted by the next signal.
+            # The loop cancels an asynchronous cell; if the cell blocks the loop, the next signal interrupts it.
             told, self._cell_told = self._cell_told, self._cell_told or time.monotonic()
             if not told:
                 self._loop.call_soon_threadsafe(self._cancel_cell, self._cell)
@@ -266,7 +266,7 @@ class BoxKernel(IPythonKernel):
         if self._interruptible and self._link is not None and self._link.may_raise():
             raise KeyboardInterrupt
 
-    # Whoever knows that a cell has begun may interrupt it, also while none of its code runs yet. What runs then may be deaf to exceptions:
+    # A client that knows that a cell has begun may interrupt it, also before its code runs. The code running then may ignore exceptions:
     # IPython's, a finalizer, a callback of a weak reference.
     _begins = False
     _interrupted_early = False
@@ -328,7 +328,7 @@ class BoxKernel(IPythonKernel):
             return
         _flush_c(_c_stdout)
         self.streams.flush()
-        # Before the reply: whoever waits for it and then asks again is not meant.
+        # Before the reply: a client that waits for it and then sends another request does not mean this one.
         if not silent and reply["status"] == "error" and content.get("stop_on_error", True):
             self._abort_queued()
         self._reply(stream, parent, metadata, reply)
@@ -346,7 +346,7 @@ class BoxKernel(IPythonKernel):
         expressions = content.get("user_expressions")
         before = self.execution_count
         try:
-            self._interruptible = True      # before the cell is announced: whoever hears of it may interrupt it
+            self._interruptible = True      # before the cell is announced: a client that sees that may interrupt it
             if not silent:
                 self._publish_execute_input(code, parent, before)
             if self._interrupted_early:
@@ -368,7 +368,7 @@ class BoxKernel(IPythonKernel):
             return reply
 
     def _abort_queued(self):
-        """What was asked before the error became known is not done."""
+        """Requests from before the error became known are aborted."""
         if self._link is None:
             return
         try:
@@ -404,7 +404,7 @@ class BoxKernel(IPythonKernel):
 
     def _await_input(self):
         while True:
-            self._link.busy += 1        # what was received is also noted
+            self._link.busy += 1        # received messages are also recorded
             try:
                 while self._last_input is None and self._take_one():
                     pass
@@ -456,7 +456,7 @@ class BoxKernel(IPythonKernel):
     # --- forks of the user's ---
 
     def on_fork(self):
-        """In the child: the link is the parent's, and what it prints goes where the output of programs goes."""
+        """In the child: the link is the parent's, and its output goes where the output of programs goes."""
         self._is_fork = True
         self.session.link = None
         if self._link is not None:

@@ -67,7 +67,7 @@ class Link:
         self.view = memoryview(self.buffer)
         self.half = None                # bytearray of the message that is coming in
         self.missing = 0
-        # Of the main thread: how deep it is in what must not be torn, whether it only waits, what came meanwhile.
+        # Of the main thread: the depth of uninterruptible sections, whether it only waits, whether an interrupt came meanwhile.
         self.busy = 0
         self.waiting = False
         self.interrupted = False
@@ -76,14 +76,14 @@ class Link:
     # --- signals ---
 
     def may_raise(self):
-        """In a signal handler: whether an exception may be raised here. If not, it is to come at the end of what goes on."""
+        """In a signal handler: whether an exception may be raised here. If not, it is raised at the end of the uninterruptible section."""
         if self.busy and not self.waiting:
             self.interrupted = True
             return False
         return True
 
     def leave(self):
-        """The end of what began with `busy += 1`."""
+        """The end of the section that began with `busy += 1`."""
         self.busy -= 1
         if self.busy:
             return
@@ -142,7 +142,7 @@ class Link:
     # --- in ---
 
     def receive(self):
-        """The next message as bytes, or None if there is none for now. Closed at the end."""
+        """The next message as bytes, or None if there is none now. Raises Closed at the end."""
         while True:
             try:
                 size = self.socket.recv_into(self.buffer, 0, _socket.MSG_DONTWAIT)

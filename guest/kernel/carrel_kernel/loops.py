@@ -21,6 +21,14 @@ def shut(loop):
     return True
 
 
+def forget_timers(loop):
+    for timer in list(getattr(loop, "_scheduled", ())):
+        timer.cancel()
+    if getattr(loop, "_scheduled", None):
+        loop._scheduled.clear()
+        loop._timer_cancelled_count = 0
+
+
 def reopen(loop):
     loop._selector = selectors.DefaultSelector()
     loop._ssock, loop._csock = _socket.socketpair()     # as _make_self_pipe() does, with plainer sockets

@@ -44,7 +44,7 @@ def codes_of(call):
 
 
 def gather_code(library, call):
-    """What runs in a call gets copies of its code that lie side by side. Nothing else of a function changes."""
+    """Functions used by a call get copies of their code that lie side by side. Nothing else of a function changes."""
     codes = codes_of(call)
     functions = [f for f in gc.get_objects() if type(f) is types.FunctionType and id(f.__code__) in codes]
     allocator = _Allocator()
@@ -65,8 +65,8 @@ def gather_code(library, call):
 
 
 def fill_holes():
-    """What a child allocates would come to lie wherever something was freed here, each time in another page. So nothing is left free but
-    what was never used."""
+    """A child's allocations would go wherever memory was freed here, each to another page. So only memory that was never used
+    is left free."""
     for size in range(STEP, LARGEST + STEP, STEP):
         before = len(filling)
         if not fill_holes_of(size):
@@ -76,13 +76,25 @@ def fill_holes():
 def fill_holes_of(size):
     count = 2 * POOL // size
     for _ in range(HOLES_MOST // (count * size)):
-        things = [None] * count
-        for i in range(count):
-            things[i] = object() if size == STEP else float(i) if size == 2 * STEP else bytes(size - bytes.__basicsize__)
+        things = [filler(size) for _ in range(count)]
         filling.append(things)
         if longest_row([id(thing) for thing in things], size) * size > POOL * 2 // 3:
+            fill_pool(things, size)
             return True             # so many in a row: this was never used
     return False
+
+
+def fill_pool(things, size):
+    """A child's first object of a size then lies at the beginning of a pool, in the same page as the pool's own numbers."""
+    for _ in range(2 * POOL // size):
+        thing = filler(size)
+        if id(thing) != id(things[-1]) + size:
+            break
+        things.append(thing)
+
+
+def filler(size):
+    return object() if size == STEP else float(size) if size == 2 * STEP else bytes(size - bytes.__basicsize__)
 
 
 def longest_row(addresses, step):

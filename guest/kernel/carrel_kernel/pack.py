@@ -1,4 +1,4 @@
-"""JSON that is always valid: NaN and text that is no UTF-8 are written as text, and what no JSON can express as its repr."""
+"""JSON that is always valid: NaN and text that is no UTF-8 are written as text, and objects without a JSON form as their repr."""
 
 import datetime
 import json
@@ -8,7 +8,7 @@ from base64 import b64encode
 
 
 def default(value):
-    """What JSON does not know."""
+    """Objects that JSON lacks."""
     if isinstance(value, datetime.datetime):
         if value.tzinfo is None:
             value = value.astimezone()

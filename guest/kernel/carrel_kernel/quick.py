@@ -1,11 +1,11 @@
-"""Where ipykernel and IPython do the same thing twice, or for nothing, at every cell. The results are theirs; tests compare them.
+"""Shortcuts where ipykernel and IPython do work twice, or for nothing, at every cell. The results are the same; tests compare them.
 
 - The kernel transforms a cell to see whether it is asynchronous, then the shell transforms it to run it: now once.
 - The kernel asks for the signature of the same method at each cell: now it remembers.
 - A result is offered to a dozen formatters in turn. Numbers, text and containers of Python itself have no _repr_html_ and the like;
-  unless somebody registered a printer for them, only text/plain can say something; and that is the repr of a number or a text.
+unless a printer is registered for them, only text/plain has a result; and that is the repr of a number or a text.
 - A cell is taken apart into tokens, in Python, to find what is not Python. In many there is no character that could begin such a thing.
-- The encoder of JSON is made anew for each object.
+- The JSON encoder is made again for each object.
 
 In a forked kernel each function that is called, and its code, are pages to copy: what is left out here is left out of the first cell."""
 
@@ -47,7 +47,7 @@ class QuickFormatter(formatters.DisplayFormatter):
 
 
 def has_printer(formatter, kinds):
-    """Or might have: one that is not IPython's own is asked."""
+    """Or might have: a transformer that is not IPython's own is called."""
     if type(formatter).__module__ != formatters.__name__:
         return True
     values = formatter._trait_values        # where a table is not, nothing was registered
@@ -60,7 +60,7 @@ def has_printer(formatter, kinds):
     return False
 
 
-# What IPython's syntax begins with, prompts, what ends a line in an unusual way; an indentation, whose errors are found by tokens.
+# Characters that begin IPython's syntax, prompts, unusual line ends; an indentation, whose errors are found by tokens.
 NOT_PLAIN = re.compile(r"[%!?\\\r\v\f\x1c-\x1e\x85\u2028\u2029]|>>>|\.\.\.|\[\d+\]:|^[ \t,;/]|\A\n|\A\Z", re.MULTILINE)
 FIRST_WORD = re.compile(r"[\w.*]*")
 STOCK = inputtransformer2.TransformerManager()
@@ -68,7 +68,7 @@ CHECKERS = 7
 
 
 def transform_plain(shell, cell):
-    """What IPython would make of it if that is plain to see, or None."""
+    """IPython's transformation if that is obvious, or None."""
     manager = shell.input_transformer_manager
     if (NOT_PLAIN.search(cell) or shell.input_transformers_post or type(manager) is not type(STOCK)
             or manager.cleanup_transforms != STOCK.cleanup_transforms or manager.line_transforms != STOCK.line_transforms

@@ -1,7 +1,7 @@
-"""What a forked child must not have in common with its siblings.
+"""The state that a forked child must not share with its siblings.
 
-The fork is none of libc's or Python's: handlers that libraries registered for forks are not called, and process ids tell nothing, for
-in its own pid namespace a child may well have the zygote's number. So it is all done here by name. What stays equal among siblings is the
+The fork is neither libc's nor Python's: handlers that libraries registered for forks are not called, and process ids are no hint,
+because in its own pid namespace a child may have the zygote's number. So everything is done here by name. Siblings still share the
 seed of str hashes and the layout of the address space; docs/SECURITY.md says so."""
 
 import _random
@@ -11,11 +11,11 @@ import os
 import sys
 import threading
 
-TWISTER_WORDS = 624         # then the position, at whose end new words are made
+TWISTER_WORDS = 624         # then the position; at its end new words are generated
 
 
 def forget_paths():
-    """In the zygote: what was remembered of its own files."""
+    """In the zygote: the recorded state of its own files."""
     matplotlib = sys.modules.get("matplotlib")
     for name in ("get_configdir", "get_cachedir"):
         clear = getattr(getattr(matplotlib, name, None), "cache_clear", None)
@@ -25,7 +25,7 @@ def forget_paths():
 
 class Renewal:
     def __init__(self):
-        """In the zygote: notes what there is to be renewed. Afterwards the garbage collector is told to forget all of it."""
+        """In the zygote: records everything that must be renewed. Afterwards the garbage collector ignores all of it."""
         self.bit_generators = []
         self.twisters = []
         self.randoms = []
@@ -105,11 +105,11 @@ THREADS_OF = {
 
 
 class _Loaded(ctypes.Structure):
-    _fields_ = [("address", ctypes.c_void_p), ("name", ctypes.c_char_p)]        # and more that nobody needs
+    _fields_ = [("address", ctypes.c_void_p), ("name", ctypes.c_char_p)]        # and more that are not needed
 
 
 def loaded_libraries():
-    """Asked of the loader: where the zygote lives there is no /proc."""
+    """Uses the loader, because the zygote has no /proc."""
     found = []
 
     def take(library, _size, _data):

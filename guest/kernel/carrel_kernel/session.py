@@ -44,7 +44,7 @@ def measure(value):
 
 
 def shrink(msg_type, content, size):
-    """What is said instead of a content that is too large."""
+    """Replaces a content that is too large."""
     text = too_large(size)
     if "data" in content and msg_type in ("execute_result", "display_data", "update_display_data"):
         kept = {key: content[key] for key in ("execution_count", "transient") if key in content}
@@ -63,11 +63,11 @@ def shrink(msg_type, content, size):
 
 
 class LinkSession(Session):
-    link = None             # None: messages are made and go nowhere (before there is a client, and in forks)
+    link = None             # None: messages are made and dropped (before there is a client, and in forks)
 
     def begin(self, link):
-        """A new life: nobody else's ids."""
-        # Into the traits' own store: nobody observes them but Session itself, and to tell it takes fifty functions.
+        """A new identity: no ids of a sibling."""
+        # Into the traits' own store: only Session itself observes them, and a notification takes fifty function calls.
         name = os.urandom(16).hex()
         self._trait_values.update(session=name, bsession=name.encode("ascii"))
         self.pid = os.getpid()
@@ -151,7 +151,7 @@ class LinkSession(Session):
 
 
 def parse(data):
-    """(channel, message) as handlers of ipykernel take it. ValueError if it is none."""
+    """(channel, message) in the form of ipykernel's handlers. ValueError if it is malformed."""
     channel, parts = links.unpack(data)
     header, parent, metadata, content = (pack.loads(part) for part in parts[:proto.PARTS])
     if not all(isinstance(part, dict) for part in (header, parent, metadata, content)):

@@ -37,7 +37,7 @@ class QuietProfile(ProfileDir):
 
 
 class MemoryStore(dict):
-    """What IPython keeps between sessions, for this session."""
+    """IPython's persistent state, for this session only."""
 
     def keys(self, pattern=None):
         names = list(dict.keys(self))
@@ -48,7 +48,7 @@ class MemoryStore(dict):
 
 
 class Events(EventManager):
-    """What is called around cells. IPython shows an interrupt that came there and goes on; before a cell it is the cell that is meant."""
+    """Callbacks around cells. IPython shows an interrupt there and continues; before a cell it must interrupt the cell."""
 
     def trigger(self, event, *args, **kwargs):
         if not event.startswith("pre_"):
@@ -146,7 +146,7 @@ class Shell(OnceTransformed, ZMQInteractiveShell):
                 return
 
     def _end_process(self, process):
-        """It got the interrupt too, being of our process group; what does not mind is ended."""
+        """It got the interrupt too, because it is in our process group; one that ignores it is ended."""
         for end, patience in ((process.terminate, 0.5), (process.kill, 0.5)):
             try:
                 process.wait(patience)

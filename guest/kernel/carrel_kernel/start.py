@@ -7,7 +7,7 @@ system), PYTHONSTARTUP, and the arguments that a Jupyter program has given, as -
 Left out on purpose:
 - what sockets, threads, heartbeat, the connection file and looking after the parent process need: there are none here;
 - HistoryManager.*: history lives in memory and ends with the kernel;
-- sys.argv, which there names the connection file, is [""] here;
+- sys.argv, which there names the connection file, is [""] here, or what `carrel py` says;
 - faulthandler's patch: our sys.stderr has a descriptor of its own; no_stdout, no_stderr, capture_fd_output, displayhook_class, outstream_class: output is ours;
 - debugpy, subshells, trio_loop, --init and --config; Application.log_level but for our own log; %edit's and other files in the profile's folder, which is never made."""
 
@@ -15,7 +15,10 @@ import json
 import os
 import sys
 
+from carrel_kernel import proto
+
 ARGUMENTS = "CARREL_IPYTHON_ARGUMENTS"
+ARGV = "CARREL_ARGV"            # of `carrel py FILE ARGUMENT...`: a list, as JSON
 
 
 def replace_pdb():
@@ -97,7 +100,7 @@ def configurables(kernel):
 
 
 def apply(kernel, config):
-    """To what is there already; each takes what is meant for it."""
+    """Appends to present arguments; each component takes its own."""
     config.pop("HistoryManager", None)
     config.pop("HistoryAccessor", None)
     if "log_level" in config.get("Application", {}):
@@ -112,10 +115,22 @@ def apply(kernel, config):
             kernel.log.warning("configuration of %s:", type(one).__name__, exc_info=True)
 
 
-def begin(kernel):
-    """In the process that is to serve, when what it prints has somewhere to go."""
+def see_own_packages():
+    """A box with network has a place for packages that are installed while it lives; a zygote has started without."""
+    place = os.environ.get("PYTHONPATH", "").split(os.pathsep)[-1]
+    path = os.path.join(place, "sitecustomize.py")
+    if place == proto.BOX_SITE and os.path.exists(path):
+        with open(path, "rb") as file:
+            exec(compile(file.read(), path, "exec"), {"__name__": "carrel_site", "__file__": path})
+
+
+def look(kernel):
+    """What this process is to read and run: (class of the application, configuration from arguments, profile, folders); None if there is nothing."""
     from carrel_kernel.shell import ipython_dir
 
+    argv = os.environ.pop(ARGV, None)
+    if argv is not None:
+        sys.argv = json.loads(argv)
     words, config, kind = os.environ.pop(ARGUMENTS, None), None, None
     if words is not None:
         kind = application()
@@ -127,7 +142,17 @@ def begin(kernel):
         profile = config.ProfileDir.location
     places = [place for place in folders(profile) if os.path.isdir(place)]
     if not (places or config or os.environ.get("PYTHONSTARTUP")):
+        return None
+    return kind, config, profile, places
+
+
+def begin(kernel):
+    """Runs in the process that serves, once its output has a destination."""
+    see_own_packages()
+    found = look(kernel)
+    if found is None:
         return
+    kind, config, profile, places = found
     whole = read_files(places, kernel.log)
     if config:
         whole.merge(config)

@@ -1,8 +1,8 @@
-"""sys.stdout and sys.stderr: text becomes stream messages of the cell that runs.
+"""sys.stdout and sys.stderr: text becomes stream messages of the present cell.
 
-Writes are merged and sent when 64 KiB have come together, at the end of a cell, before anything else is shown, and 50 ms after the
-first that waits. For the last there is a timer whose signal interrupts the main thread: a thread would be a second one in a process
-that is to be forked, and would need the interpreter's lock at each cell. A write from a thread that finds old text sends it too, so that
+Writes are merged and sent when 64 KiB have gathered, at the end of a cell, before anything else is shown, and 50 ms after the
+first waiting one. For the last case a timer's signal interrupts the main thread: a thread would be a second one in a process
+that will be forked, and would need the interpreter's lock at each cell. A write from a thread that finds old text sends it too, so that
 a main thread deep in C code does not hold it back."""
 
 import ctypes

@@ -1,10 +1,10 @@
 """The zygote: imports, makes the kernel, runs cells so that everything lazy has happened, forgets them, and forks at the keeper's word.
 
-    zygote:  imports, make_kernel, warm-up, reset, startup files, freeze, checks --> zygote_serve()
-    child:   (in its box, sealed) renew, a throw-away cell if nobody waits, the command --> its environment, its link, serve
+    zygote:  imports, make_kernel, warm-up, reset, startup files, checks, settling --> zygote_serve()
+    child:   (in its box, sealed) renew, a throw-away cell if no request waits, the command --> its environment, its link, serve
 
 All that the child touches before its command comes, its first cell need not copy: so it makes its random numbers and goes a cell's
-whole way already then, unless it is in demand; only what it opens would be closed again. Whatever would be the same in a sibling is made anew (renewal.py)."""
+whole way already then, unless a request waits for it; only descriptors that it opens would be closed again. State that a sibling would share is renewed (renewal.py)."""
 
 import ctypes
 import errno
@@ -17,12 +17,12 @@ import sys
 import tempfile
 import threading
 
-from carrel_kernel import app, memory, proto, renewal, start
+from carrel_kernel import app, immortal, memory, proto, renewal, start
 
 THREAD_LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMEXPR_MAX_THREADS", "VECLIB_MAXIMUM_THREADS")
 # How long an idle thread of OpenBLAS takes a processor: two to this power of its cycles. Its own choice, 26, is a fortieth of a second.
 SPIN = {"OPENBLAS_THREAD_TIMEOUT": "20"}
-# Who is forked because somebody asks for a kernel is soon given its first cell; that one must not wait for a rehearsal.
+# A child that is forked on request soon gets its first cell, which must not wait for a rehearsal.
 GRACE_MS = 20
 REHEARSALS = 20
 LIBRARY = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "libcarrel-zygote.so")
@@ -58,7 +58,7 @@ def note(text):
     sys.__stderr__.flush()
 
 
-# --- what must hold before a fork ---
+# --- conditions for a fork ---
 
 def count_threads():
     """Also those that only C knows. There may be no /proc here: then each number near ours is tried."""
@@ -140,7 +140,7 @@ def warm_up(kernel, imported):
     for needs, code in WARM_UP:
         if not needs or needs in imported:
             app.run_quietly(kernel, "execute_request", {"code": code, "stop_on_error": False})
-    # Twice: the second shows what the first changed.
+    # Twice: the second run shows what the first changed.
     for _ in range(2):
         app.run_quietly(kernel, "kernel_info_request", {})
         app.run_quietly(kernel, "complete_request", {"code": "import o", "cursor_pos": 8})
@@ -162,7 +162,7 @@ def prepare(options):
     for name in ("_", "__", "___"):     # in both places: where they differ, IPython thinks that the user set his own
         kernel.shell.user_ns[name] = ""
         setattr(kernel.shell.displayhook, name, "")
-    sys.breakpointhook = sys.__breakpointhook__     # debugpy, which something may have imported, waits in its own for nobody
+    sys.breakpointhook = sys.__breakpointhook__     # debugpy, if something imported it, waits in its own for a debugger
     app.run_startup(kernel, options.startup)
     for name in ("last_type", "last_value", "last_traceback", "last_exc"):
         if hasattr(sys, name):
@@ -173,6 +173,21 @@ def prepare(options):
         os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
     del os.environ["MPLCONFIGDIR"]
     return kernel
+
+
+def settle(library):
+    """Lays memory out for forks. From here on as little as possible is made or changed."""
+    gc.collect()
+    doubt = immortal.doubt(library)
+    if doubt is None:
+        immortal.make_all(library)
+    elif sys.version_info >= immortal.FROM:
+        note("references to objects are counted: " + doubt)
+    gc.collect()
+    memory.fill_holes()
+    gc.freeze()
+    library.zygote_join_libraries()
+    library.zygote_settle_memory()
 
 
 def main(options):
@@ -188,6 +203,7 @@ def main(options):
     threads = renewal.Threads()
     clean = app.Clean(kernel)
     adoption = Adoption(kernel)
+    example = _Child(env=(ctypes.c_char_p * 2)(b"CARREL_EXAMPLE=1", None))
 
     def get_ready(is_asked):
         renew.run()
@@ -195,22 +211,22 @@ def main(options):
             return          # the first cell is there, or soon will be, and will itself touch what it needs
         app.rehearse(kernel)
         clean.restore()
-        adoption.run(dict(os.environb))
+        environment = dict(os.environb)
+        adoption.run({**environment, **environment_of(example)})
+        adoption.run(environment)
+        start.look(kernel)
 
     def rehearse():
         get_ready(lambda _: False)
 
-    rehearse()              # once here, or each child would load anew what is loaded at first use
+    immortal.forget_names()
+    rehearse()              # once here, or each child would load again what is loaded at first use
     memory.gather_code(library, rehearse)
     for _ in range(REHEARSALS):
         rehearse()          # the copies get quick, which is to write to them
     strays = stray_descriptors()
     if strays:
         fail("these descriptors are open: " + ", ".join(strays), "something in the template's imports or startup files keeps files open")
-    gc.collect()
-    memory.fill_holes()
-    gc.freeze()
-
     def warm(_):
         try:
             kernel.streams.timer.forget()
@@ -221,13 +237,13 @@ def main(options):
             os.write(2, traceback.format_exc().encode("utf-8", "backslashreplace"))
             os._exit(70)
 
-    library.zygote_settle_memory()
     callback = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(warm)
     child = _Child()
     library.zygote_serve.restype = ctypes.c_int
+    settle(library)
     status = library.zygote_serve(callback, None, ctypes.byref(child))
     if status < 0:
-        # The keeper is gone, or there was none: "zygote" is not for hands.
+        # The keeper is gone, or there was none: "zygote" is not run by hand.
         sys.exit(0 if status == -errno.ECONNRESET else "zygote: no keeper: " + os.strerror(-status))
     adoption.run(environment_of(child))
     library.zygote_running()
@@ -258,7 +274,7 @@ class Adoption:
         before = dict(os.environb)
         os.environb.clear()
         self.shell.init_environment()
-        self.forced = dict(os.environb)         # what IPython sets in each
+        self.forced = dict(os.environb)         # set by IPython in each
         os.environb.clear()
         os.environb.update(before)
 

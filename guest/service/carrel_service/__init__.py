@@ -1,1 +1,1 @@
-"""The worker of a service: loads one interface file, and calls its functions for whoever may. Standard library only."""
+"""The worker of a service: loads one interface file, and calls its functions for permitted callers. Standard library only."""

@@ -45,7 +45,7 @@ class Link:
                 raise Closed from None
 
     def receive(self, wait):
-        """The next message as bytes, or None if there is none and we do not wait. Closed at the end."""
+        """The next message as bytes, or None if there is none and we do not wait. Raises Closed at the end."""
         while True:
             try:
                 packet = self.socket.recv(PACKET + HEAD.size, 0 if wait else socket.MSG_DONTWAIT)

@@ -1,4 +1,4 @@
-"""What an interface file finds without importing it."""
+"""Names that an interface file finds without importing them."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""What is printed: to the caller of the function that prints it. Whole lines, or what there is when the call ends."""
+"""Prints go to the caller of the printing function, in whole lines, or in part when the call ends."""
 
 import io
 import sys

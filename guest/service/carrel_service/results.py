@@ -40,7 +40,7 @@ def refuse(where, value):
 
 
 def plain(value, where, depth):
-    """The value with dataclasses and enums taken apart; raises what is wrong with it. Lists of scalars cost one pass in C."""
+    """The value with dataclasses and enums converted; raises an error that names the fault. Lists of scalars cost one pass in C."""
     kind = type(value)
     if kind in SCALARS:
         return value

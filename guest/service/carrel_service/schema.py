@@ -1,7 +1,7 @@
-"""From annotations to JSON Schema, and from JSON to what a function's annotations want.
+"""From annotations to JSON Schema, and from JSON to the types of a function's annotations.
 
-`Converter(annotation)` has `.schema` and `.convert(value, where)`; a value that does not fit raises Unfit with the place in it
-("arguments.points[2].x"). What an annotation means that has no JSON of its own (Any, a class of the author's) takes everything."""
+`Converter(annotation)` has `.schema` and `.convert(value, where)`; a value that does not fit raises Unfit with its path
+("arguments.points[2].x"). An annotation without a JSON form of its own (Any, a class of the author's) accepts everything."""
 
 import collections.abc
 import dataclasses
@@ -42,6 +42,25 @@ def _anything(value, where):
     return value
 
 
+class Bare:
+    """An annotation that is a text, shown without quotes."""
+
+    def __init__(self, text):
+        self.text = text
+
+    def __repr__(self):
+        return self.text
+
+
+def text_of(signature):
+    """The text of a signature. With `from __future__ import annotations` each annotation is a text."""
+    def bare(annotation):
+        return Bare(annotation) if isinstance(annotation, str) else annotation
+
+    parameters = [p.replace(annotation=bare(p.annotation)) for p in signature.parameters.values()]
+    return str(signature.replace(parameters=parameters, return_annotation=bare(signature.return_annotation)))
+
+
 class Converter:
     """One annotation. schema: JSON Schema; convert: checks and converts."""
 
@@ -75,8 +94,55 @@ def _scalar(type_):
     return Converter({"type": name}, convert, label)
 
 
+def _moment(kind):
+    def read(text):
+        # Before 3.11 Python does not know the Z of UTC.
+        return kind.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
+
+    return read
+
+
+def written(cls):
+    """The converter of a class whose values are texts in JSON; None: it is another one. Its module is there if there is an annotation with it."""
+    def module(name, member):
+        found = getattr(sys.modules.get(name), member, None)
+        return found if isinstance(found, type) else None
+
+    form = None
+    if cls in (bytes, bytearray):
+        import base64
+
+        schema, words = {"type": "string", "contentEncoding": "base64"}, "bytes in base64"
+        form = lambda text: cls(base64.b64decode(text, validate=True))  # noqa: E731
+    elif cls is module("datetime", "datetime"):
+        schema, words, form = {"type": "string", "format": "date-time"}, "a date and time (2026-01-31T12:00:00)", _moment(cls)
+    elif cls is module("datetime", "date"):
+        schema, words, form = {"type": "string", "format": "date"}, "a date (2026-01-31)", cls.fromisoformat
+    elif cls is module("datetime", "time"):
+        schema, words, form = {"type": "string", "format": "time"}, "a time (12:00:00)", _moment(cls)
+    elif cls is module("uuid", "UUID"):
+        schema, words, form = {"type": "string", "format": "uuid"}, "a UUID", cls
+    elif module("pathlib", "PurePath") and issubclass(cls, module("pathlib", "PurePath")):
+        schema, words, form = {"type": "string"}, "a path", cls
+    elif cls is module("decimal", "Decimal"):
+        schema, words, form = {"type": ["string", "number"]}, "a decimal number", lambda text: cls(str(text))
+    if form is None:
+        return None
+
+    def convert(value, where):
+        fits = isinstance(value, str) or ("number" in schema["type"] and isinstance(value, (int, float)) and not isinstance(value, bool))
+        if not fits:
+            raise Unfit(where, "must be %s, not %s" % (words, kind(value)))
+        try:
+            return form(value)
+        except (ValueError, ArithmeticError):
+            raise Unfit(where, "must be %s, not %r" % (words, str(value)[:100])) from None
+
+    return Converter(schema, convert, words)
+
+
 class Maker:
-    """Makes converters; knows which classes are being looked at, so that one that holds itself ends in a $ref."""
+    """Makes converters; tracks the classes in progress, so that one that contains itself ends in a $ref."""
 
     def __init__(self):
         self.defs = {}
@@ -109,7 +175,7 @@ class Maker:
         if base in DICTS:
             return self._dict(args)
         if isinstance(base, type):
-            return self._class(base)
+            return written(base) or self._class(base)
         return ANY
 
     def _annotated(self, annotation):
@@ -249,11 +315,14 @@ class Maker:
         return inner
 
     def _record(self, cls, types_, names, optional, make):
-        reference = Converter({"$ref": "#/$defs/" + cls.__name__}, None, "an object")
+        title = cls.__name__        # of two classes with one name, the second one's is another
+        while title in self.defs:
+            title += "_"
+        reference = Converter({"$ref": "#/$defs/" + title}, None, "an object")
         self.known[cls] = reference
         members = {}
         schema = {"type": "object", "properties": {}, "additionalProperties": False}
-        self.defs[cls.__name__] = schema
+        self.defs[title] = schema
         for name in names:
             members[name] = self.make(types_.get(name, typing.Any))
             schema["properties"][name] = members[name].schema
@@ -277,7 +346,7 @@ class Maker:
 
 
 def hints(thing):
-    """Annotations with strings resolved; one that cannot be resolved is Any."""
+    """Annotations with strings resolved; an unresolvable one is Any."""
     try:
         return typing.get_type_hints(thing, include_extras=True) if sys.version_info >= (3, 9) else typing.get_type_hints(thing)
     except Exception:
@@ -310,7 +379,7 @@ def default_of(value):
 
 
 class Function:
-    """A function that may be called: what it looks like from outside, and how JSON becomes its arguments."""
+    """A function that may be called: its description for callers, and the conversion of JSON to its arguments."""
 
     def __init__(self, function, name=None):
         self.function = function
@@ -355,7 +424,7 @@ class Function:
         shown = {
             "name": self.name,
             "doc": inspect.getdoc(self.function) or "",
-            "signature": str(self.signature),
+            "signature": text_of(self.signature),
             "async": self.is_async,
             "input_schema": self.schema,
         }
@@ -364,9 +433,9 @@ class Function:
         return shown
 
     def bind(self, args, kwargs):
-        """Arguments as the function wants them; Unfit names the one that does not fit."""
+        """Arguments in the types that the function wants; Unfit names the one that does not fit."""
         variable = next((p for p in self.signature.parameters.values() if p.kind is p.VAR_POSITIONAL), None)
-        # Who knows only names (a tool) gives *args by its name.
+        # A caller that only knows names (a tool) passes *args by its name.
         if variable is not None and not args and isinstance(kwargs.get(variable.name), list):
             kwargs = dict(kwargs)
             spread = kwargs.pop(variable.name)
@@ -398,7 +467,7 @@ class Function:
 
 
 def maker_schema(annotation):
-    """The schema of a result; None if nothing can be said."""
+    """The schema of a result; None if it is unknown."""
     maker = Maker()
     schema = maker.make(annotation).schema
     if schema and maker.defs:

@@ -9,7 +9,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 MESSAGE_MOST, TRACEBACK_MOST = 16 << 10, 64 << 10
 _own = None             # the interface file
 _tops = []              # directories whose files are named relative to them
-_secret = []            # what callers must not read: names of hidden models
+_secret = []            # hidden from callers: names of hidden models
 
 
 class NothingExposed(Exception):
@@ -23,8 +23,8 @@ def know(path, directories):
 
 
 def hide(models):
-    """A model whose directory does not tell its name is hidden: errors do not tell it either. The last part of a name is a word of its own if it
-    looks like one: gemma-2-9b, but not bert."""
+    """A model whose directory does not reveal its name is hidden: errors do not reveal it either. The last part of a name is hidden as a
+    word of its own if it looks like one: gemma-2-9b, but not bert."""
     for name, path in models.items():
         if name.replace("/", "--") not in path:
             last = name.rpartition("/")[2]
@@ -72,7 +72,7 @@ def _clean(found, seen):
 
 
 def _place(error):
-    """Line and text in the interface file that the error is about; None if it is about none."""
+    """Line and text in the interface file for the error; None if it has none there."""
     if isinstance(error, SyntaxError) and error.filename == _own:
         return error.lineno, (error.text or "").strip()
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == _own]
@@ -91,7 +91,7 @@ def _cut(text, most):
 
 
 def _trace(error, kind, message):
-    """"" for an error of ours about what the author's code did: it has no line of that code."""
+    """For an error of ours about the author's code: it has no line of that code."""
     found = traceback.TracebackException.from_exception(error)
     _clean(found, set())
     if not type(error).__module__.startswith("carrel_service."):

@@ -1,9 +1,9 @@
 """Serves the link. The main thread runs synchronous functions, one at a time; async ones run on a loop in a thread of its own.
 
-While the main thread is in a function of the author's nobody reads the link; then the kernel says by SIGIO that something is there, and
-the signal's handler, which Python runs in the main thread, reads it. So a call can be cancelled by its number, at the moment when the
-word comes, without a thread that the interpreter would have to switch to for every call. The handler raises only while the author's
-code runs (`interruptible`); what comes at another moment is read afterwards."""
+While the main thread is in a function of the author's, no thread reads the link; then the kernel sends SIGIO for a new message, and
+the signal's handler, which Python runs in the main thread, reads it. So a call can be cancelled by its number at the moment when the
+message comes, without a thread that the interpreter would have to switch to for every call. The handler raises only while the author's
+code runs (`interruptible`); a message that comes at another moment is read afterwards."""
 
 import builtins
 import collections
@@ -40,15 +40,18 @@ LOADED = form(proto.LOADED, {proto.FUNCTIONS_KEY: "%s"})
 FAILED = form(proto.FAILED, {proto.FAILURE_KEY: "%s"})
 
 
+UNWANTED = "the caller of this call has gone"
+
+
 class Cancelled(KeyboardInterrupt):
-    """Raised in a function that nobody waits for any more; no `except Exception` catches it."""
+    """Raised in a cancelled function; no `except Exception` catches it."""
 
 
 class Call:
-    __slots__ = ("id", "cancelled", "task")
+    __slots__ = ("id", "cancelled")
 
     def __init__(self, number):
-        self.id, self.cancelled, self.task = number, False, None
+        self.id, self.cancelled = number, False
 
 
 class Worker:
@@ -60,7 +63,8 @@ class Worker:
         self.description = None         # bytes of "loaded", once it is
         self.current = None             # the call that the main thread is at
         self.waiting = collections.deque()      # synchronous calls that came meanwhile
-        self.tasks = {}                 # async calls by number
+        self.tasks = {}                 # async calls that have begun, by number
+        self.unbegun = {}               # those that the loop has not come to: the thread that takes one out answers it
         self.loop = None
         self.mine = contextvars.ContextVar("carrel_call", default=None)
         self.interruptible = False
@@ -93,7 +97,7 @@ class Worker:
         self.send(PRINT % (number, stream.encode(), json.dumps(text).encode()))
 
     def whose(self):
-        """The number of the call that prints: of its task, or of what the main thread is at."""
+        """The number of the printing call: of its task, or of the main thread's call."""
         call = self.mine.get() or self.current
         return call.id if call is not None else proto.NO_CALL
 
@@ -106,7 +110,7 @@ class Worker:
         self.look()
 
     def look(self):
-        """In the author's code: reads what is there, and leaves that code if nobody waits for it."""
+        """In the author's code: reads new messages, and leaves that code if its call was cancelled."""
         self.interruptible = self.missed = False
         try:
             self.drain()
@@ -114,14 +118,14 @@ class Worker:
             self.interruptible = True
         if self.current is not None and self.current.cancelled:
             self.interruptible = False
-            raise Cancelled("nobody waits for this call any more")
+            raise Cancelled(UNWANTED)
 
     def drain(self):
         while True:
             try:
                 message = self.link.receive(wait=False)
             except Closed:
-                os._exit(0)     # in the middle of somebody's code there is nothing to tidy up
+                os._exit(0)     # in the middle of the author's code there is nothing to tidy up
             if message is None:
                 return
             self.take(json.loads(message))
@@ -139,9 +143,9 @@ class Worker:
         elif kind == proto.CANCEL:
             self.cancel(message[ID_KEY])
         elif kind == proto.DESCRIBE:
-            # Another front: whoever waited for what goes on went with the last one.
+            # Another front: the callers of running functions went with the last one.
             self.waiting.clear()
-            for number in [*self.tasks, self.current.id if self.current is not None else None]:
+            for number in [*self.unbegun, *self.tasks, self.current.id if self.current is not None else None]:
                 if number:
                     self.cancel(number)
             if self.description is not None:
@@ -154,18 +158,21 @@ class Worker:
     def cancel(self, number):
         if self.current is not None and self.current.id == number:
             self.current.cancelled = True
-        task = self.tasks.get(number)
-        if task is not None:
-            self.loop.call_soon_threadsafe(self.cancel_task, number)
-        for message in [m for m in self.waiting if m[ID_KEY] == number]:
+        waits = [m for m in self.waiting if m[ID_KEY] == number]
+        for message in waits:
             self.waiting.remove(message)
+        # The front counts what it is not answered, and ends the worker at last. A loop that is blocked would not answer.
+        if waits or self.unbegun.pop(number, None) is not None:
+            self.link_send_later(ANSWER[proto.ERROR] % (number, trouble.describe(Cancelled(UNWANTED))))
+        elif number in self.tasks:
+            self.loop.call_soon_threadsafe(self.cancel_task, number)
 
     def run_interruptible(self, call, function, *args, **kwargs):
         """Runs the author's code in the main thread; Cancelled if it is to end."""
         self.current = call
         fcntl.fcntl(self.link.fd, fcntl.F_SETFL, self.flags | os.O_ASYNC)
         try:
-            self.look()         # what came before the kernel was asked to tell
+            self.look()         # messages that came before the kernel was set to signal
             return function(*args, **kwargs)
         finally:
             self.interruptible = False
@@ -198,8 +205,8 @@ class Worker:
         self.tell(kind, number, value)
 
     def check(self, message):
-        """Of a call that will come when it is its turn: says now if its arguments do not fit. Not if the author's own classes would have to be
-        made of them, because the main thread may be in the middle of the author's code."""
+        """For a queued call: answers now if its arguments do not fit. Not if the author's own classes would have to be instantiated,
+        because the main thread may be in the middle of the author's code."""
         function = self.functions.get(message[FUNCTION_KEY])
         if function is None or function.makes_records:
             return
@@ -215,13 +222,14 @@ class Worker:
         except schema.Unfit as e:
             self.link_send_later(ANSWER[proto.INVALID] % (number, unfit(function, e)))
             return
-        self.tasks[number] = None
+        self.unbegun[number] = message
         self.loop.call_soon_threadsafe(self.make_task, number, function, args, kwargs)
 
     def make_task(self, number, function, args, kwargs):
-        call = Call(number)
+        if number not in self.unbegun:
+            return
         context = contextvars.copy_context()
-        context.run(self.mine.set, call)
+        context.run(self.mine.set, Call(number))
         self.tasks[number] = context.run(self.loop.create_task, self.run_task(number, function, args, kwargs))
 
     def cancel_task(self, number):
@@ -230,6 +238,9 @@ class Worker:
             task.cancel()
 
     async def run_task(self, number, function, args, kwargs):
+        if self.unbegun.pop(number, None) is None:      # cancelled, and answered
+            self.tasks.pop(number, None)
+            return
         try:
             result = await function.function(*args, **kwargs)
             kind, value = proto.RESULT, results.encode(result, function.name)
@@ -246,7 +257,7 @@ class Worker:
         import asyncio
 
         self.loop = asyncio.new_event_loop()
-        asyncio.set_event_loop(self.loop)       # what is made at module level belongs to it, too
+        asyncio.set_event_loop(self.loop)       # objects made at module level belong to it, too
 
     def run_loop(self):
         import asyncio
@@ -315,7 +326,7 @@ def encoding_of(code):
 
 
 def place(code, filename, path):
-    """Where the interface is as a file: beside its siblings if it is there, else in a directory of its own."""
+    """The interface's place as a file: beside its siblings if it is there, else in a directory of its own."""
     encoding = encoding_of(code)
     for directory in path:
         own = os.path.join(directory, filename)

@@ -1,4 +1,4 @@
-"""Isolated boxes for code that nobody has read."""
+"""Isolated boxes for untrusted code."""
 from __future__ import annotations
 
 from typing import Any
@@ -9,20 +9,21 @@ from .asyncfiles import AsyncFiles
 from .cells import CellError, Kernel, Output, Result
 from .client import Box, Carrel, Exec, ExecResult, event_bytes
 from .errors import (CarrelError, CellFailed, Conflict, ExecFailed, ExecTimeout, FileMissing, Forbidden, HostFull, InterpreterUnavailable,
-                     InvalidRequest, IsDirectory, KernelDied, KernelUnavailable, NoSpace, NotDirectory, NotFound, PermissionDenied, QuotaExceeded,
-                     RunTimeout, Unauthorized, Unavailable, Unsupported)
+                     InvalidRequest, IsDirectory, KernelDied, KernelUnavailable, NoSpace, NotDirectory, NotFound, PackagesUnavailable, PermissionDenied,
+                     QuotaExceeded, RunTimeout, Unauthorized, Unavailable, Unsupported)
 from .files import FileInfo, Files
 from .local import setup
 from .outputs import ExecLogs
 from .ports import Forward, Ports
+from .volumes import AsyncVolume, Volume
 
 __version__ = "0.1.0"
 __all__ = [
-    "AsyncBox", "AsyncCarrel", "AsyncExec", "AsyncFiles", "AsyncKernel", "Box", "Carrel", "CarrelError", "CellError",
+    "AsyncBox", "AsyncCarrel", "AsyncExec", "AsyncFiles", "AsyncKernel", "AsyncVolume", "Box", "Carrel", "CarrelError", "CellError",
     "CellFailed", "Conflict", "Exec", "ExecFailed", "ExecLogs", "ExecResult", "ExecTimeout", "FileInfo", "FileMissing",
     "Files", "Forbidden", "Forward", "HostFull", "InterpreterUnavailable", "InvalidRequest", "IsDirectory", "Kernel",
-    "KernelDied", "KernelUnavailable", "NoSpace", "NotDirectory", "NotFound", "Output", "PermissionDenied", "Ports",
-    "QuotaExceeded", "Result", "RunTimeout", "Unauthorized", "Unavailable", "Unsupported", "arun", "event_bytes", "run",
+    "KernelDied", "KernelUnavailable", "NoSpace", "NotDirectory", "NotFound", "Output", "PackagesUnavailable",
+    "PermissionDenied", "Ports", "QuotaExceeded", "Result", "RunTimeout", "Unauthorized", "Unavailable", "Unsupported", "Volume", "arun", "event_bytes", "run",
     "setup"]
 
 

@@ -1,4 +1,4 @@
-"""HTTP for asyncio, with the standard library: what transport.py is for threads."""
+"""HTTP for asyncio, with the standard library; the counterpart of transport.py for threads."""
 from __future__ import annotations
 
 import asyncio
@@ -19,7 +19,7 @@ Streams = Tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class AsyncAnswer:
-    """An answer whose body is still to be read. Reading all of it gives the connection back; close() ends it in any case."""
+    """An answer whose body can be read. Reading all of it returns the connection for reuse; close() ends it in any case."""
 
     def __init__(self, owner: "AsyncTransport | None", streams: Streams, status: int, fields: Mapping[str, str], empty: bool):
         self._owner = owner
@@ -28,7 +28,7 @@ class AsyncAnswer:
         self.fields = fields
         self._chunked = fields.get("transfer-encoding", "").lower() == "chunked"
         length = fields.get("content-length")
-        # Bytes that are left of the body, or of the chunk; None: until the end of the connection.
+        # Remaining bytes of the body, or of the chunk; None: until the end of the connection.
         self._left: int | None = 0 if empty or self._chunked else int(length) if length is not None else None
         self._first_chunk = True
         self._done = empty
@@ -179,7 +179,7 @@ class AsyncTransport:
                 answer = await self._exchange(kept, method, head, body, fds)
                 break
             except (OSError, EOFError, asyncio.LimitOverrunError) as e:
-                # The server may have closed a kept connection just now. What must not happen twice is not sent again.
+                # The server may have closed a kept connection just now. A request that must not happen twice is not retried.
                 if kept is not None and method in REPEATABLE:
                     continue
                 raise Unavailable(f"cannot reach the server at {self.url}: {e or type(e).__name__}") from e
@@ -201,7 +201,7 @@ class AsyncTransport:
             try:
                 await writer.drain()
             except OSError:
-                pass        # a server that refuses an upload answers before it has read everything; the answer is what matters
+                pass        # a server that refuses an upload answers before it has read everything; the answer counts
             status, fields = parse_head(await reader.readuntil(b"\r\n\r\n"))
             while status < 200:
                 status, fields = parse_head(await reader.readuntil(b"\r\n\r\n"))
@@ -229,6 +229,6 @@ class AsyncTransport:
             answer.close()
 
     async def aclose(self) -> None:
-        """Closes what is kept."""
+        """Closes the kept connections."""
         while (streams := self._take()) is not None:
             streams[1].close()

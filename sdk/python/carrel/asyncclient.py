@@ -14,7 +14,9 @@ from .asyncfiles import AsyncFiles
 from .cells import Collector, Raw, Result, made, result_of, run_body
 from .client import MOST_INLINE, Box, Carrel, ExecResult, Mount, command_body, create_body, exec_result, one_shot_body, open_mounts
 from .errors import CarrelError, NotFound
-from .transport import segment
+from .named import Secrets, secret_bytes, secret_path, secrets_body
+from .transport import decode, segment
+from .volumes import AsyncVolume, Shares, check_stays, create_volume_body, volume_path
 
 AsyncAnswerer = Callable[[str, bool], Union[str, Awaitable[str]]]
 
@@ -45,31 +47,40 @@ class AsyncKernel:
     def _path(self) -> str:
         return f"{self._box._path}/kernels/{segment(self.context)}"
 
-    async def start(self, *, env: Mapping[str, str] | None = None, cwd: str | None = None, template: str | None = None) -> "AsyncKernel":
-        options = {"context": self.context, "env": dict(env) if env else None, "cwd": cwd, "template": template}
+    async def start(self, *, env: Mapping[str, str] | None = None, cwd: str | None = None, template: str | None = None,
+                    secrets: Secrets | None = None) -> "AsyncKernel":
+        """Starts it, with variables, secrets (as for Box) and a directory of its own. Returns the kernel."""
+        options = {"context": self.context, "env": dict(env) if env else None, "cwd": cwd, "template": template, "secrets": secrets_body(secrets)}
         await self._box._transport.call("POST", f"{self._box._path}/kernels", json_body={k: v for k, v in options.items() if v is not None})
         return self
 
     async def info(self) -> Raw:
+        """Its state, its id and how it was started."""
         info: Raw = await self._box._transport.call("GET", self._path)
         return info
 
     async def run(self, code: str, **options: Any) -> Result:
+        """Runs a cell in it, as AsyncBox.run()."""
         return await self._box.run(code, context=self.context, **options)
 
     def stream(self, code: str, **options: Any) -> AsyncIterator[Raw]:
+        """Runs a cell in it and yields its events, as AsyncBox.stream()."""
         return self._box.stream(code, context=self.context, **options)
 
     async def interrupt(self) -> None:
+        """Interrupts the cell that runs: KeyboardInterrupt."""
         await self._box._transport.call("POST", self._path + "/interrupt")
 
     async def restart(self) -> None:
+        """Starts it again; what was defined is lost, files stay."""
         await self._box._transport.call("POST", self._path + "/restart")
 
     async def input(self, value: str) -> None:
+        """Answers an input() of the cell that runs."""
         await self._box._transport.call("POST", self._path + "/input", json_body={"value": value})
 
     async def delete(self) -> None:
+        """Ends it; the next cell starts another."""
         await self._box._transport.call("DELETE", self._path)
 
 
@@ -95,7 +106,7 @@ class AsyncBox:
             except asyncio.CancelledError:
                 with contextlib.suppress(CarrelError):
                     self._made = await made
-                    await self.delete()     # it would be nobody's
+                    await self.delete()     # no variable would refer to it
                 raise
         return self
 
@@ -107,21 +118,25 @@ class AsyncBox:
 
     @property
     def raw(self) -> Raw:
+        """The box as the API describes it."""
         if self._made is None:
             raise RuntimeError("the box is not there yet: use 'async with AsyncBox(...)' or 'await AsyncCarrel().create(...)'")
         return self._made
 
     @property
     def id(self) -> str:
+        """Its id, which no other box ever has."""
         return str(self.raw["id"])
 
     @property
     def name(self) -> str | None:
+        """The name that it was given; None without one."""
         name: str | None = self.raw.get("name")
         return name
 
     @property
     def files(self) -> AsyncFiles:
+        """Its files."""
         return AsyncFiles(self)
 
     @property
@@ -140,18 +155,20 @@ class AsyncBox:
         except NotFound:
             pass
         except CarrelError:
-            if exc is None:     # else that is what the caller must see
+            if exc is None:     # otherwise the caller must see that error
                 raise
 
     async def refresh(self) -> "AsyncBox":
+        """Asks the server how the box is now. Returns the box."""
         self._made = await self._transport.call("GET", self._path)
         return self
 
     async def run(self, code: str, *, timeout: str | float | None = None, context: str | None = None,
                   env: Mapping[str, str] | None = None, cwd: str | None = None, template: str | None = None, on_dead: str | None = None,
-                  output_limit: str | int | None = None, answer: AsyncAnswerer | None = None, check: bool = False) -> Result:
+                  output_limit: str | int | None = None, answer: AsyncAnswerer | None = None, check: bool = False,
+                  secrets: Secrets | None = None) -> Result:
         """As Box.run(). Cancelling it interrupts the cell."""
-        options = {"timeout": timeout, "context": context, "env": env, "cwd": cwd, "template": template, "on_dead": on_dead,
+        options = {"timeout": timeout, "context": context, "env": env, "cwd": cwd, "template": template, "on_dead": on_dead, "secrets": secrets,
                    "output_limit": output_limit, "allow_stdin": True if answer else None}
         if answer is None:
             return made(result_of(await self._transport.call("POST", self._path + "/run", json_body=run_body(code, options))), check)
@@ -170,9 +187,11 @@ class AsyncBox:
         return self._transport.lines("POST", self._path + "/run", json_body=run_body(code, options))
 
     def kernel(self, context: str = "default") -> AsyncKernel:
+        """The interpreter of a context."""
         return AsyncKernel(self, context)
 
     async def kernels(self) -> List[Raw]:
+        """The interpreters that were started in the box."""
         kernels: List[Raw] = (await self._transport.call("GET", self._path + "/kernels"))["kernels"]
         return kernels
 
@@ -191,9 +210,11 @@ class AsyncBox:
         return await spawn(self, argv, options)
 
     def exec_stream(self, argv: Sequence[str] | str, **options: Any) -> AsyncIterator[Raw]:
+        """Runs a command and yields its events as they happen; ending the iteration early ends the command."""
         return self._transport.lines("POST", self._path + "/exec", json_body=command_body(argv, **options))
 
     async def delete(self) -> None:
+        """Deletes the box with all that is in it."""
         leases.drop(self.id)
         await self._transport.call("DELETE", self._path)
 
@@ -206,7 +227,7 @@ class AsyncBox:
 
 
 class AsyncCarrel:
-    """A server. Without url: the one that runs, or a private one that ends with this process."""
+    """A server. Without url: the running one, or a private one that ends with this process."""
 
     def __init__(self, url: str | None = None, token: str | None = None):
         self._token = token or os.environ.get("CARREL_TOKEN")
@@ -234,9 +255,11 @@ class AsyncCarrel:
             await self._transport.aclose()
 
     async def create(self, **options: Any) -> AsyncBox:
+        """Makes a box that lives until it is deleted. Options as for Box."""
         return await AsyncBox(server=self, **options)._make()
 
     async def get(self, id_or_name: str) -> AsyncBox:
+        """A box by its id or name."""
         transport = await self._ready()
         return AsyncBox(server=self, _raw=await transport.call("GET", f"/v1/boxes/{segment(id_or_name)}"))
 
@@ -259,6 +282,38 @@ class AsyncCarrel:
         transport = await self._ready()
         return made(result_of(await _create(transport, "/v1/run", one_shot_body(code, timeout, options), mounts or ())), check)
 
+    async def create_secret(self, name: str, value: str | bytes, *, replace: bool = False) -> Raw:
+        """As Carrel.create_secret()."""
+        query = {"replace": "true"} if replace else None
+        answer = await (await self._ready()).open("PUT", secret_path(name), query=query, body=secret_bytes(value))
+        raw: Raw = decode(await answer.all())
+        return raw
+
+    async def secrets(self) -> List[Raw]:
+        """As Carrel.secrets()."""
+        listed: List[Raw] = (await (await self._ready()).call("GET", "/v1/secrets"))["secrets"]
+        return listed
+
+    async def delete_secret(self, name: str) -> None:
+        """As Carrel.delete_secret()."""
+        await (await self._ready()).call("DELETE", secret_path(name))
+
+    async def create_volume(self, name: str, *, size: str | int | None = None, many: bool | None = None,
+                            shared_with: Shares | None = None) -> AsyncVolume:
+        """As Carrel.create_volume()."""
+        transport = await self._ready()
+        check_stays(transport.url)
+        return AsyncVolume(self, await transport.call("POST", "/v1/volumes", json_body=create_volume_body(name, size, many, shared_with)))
+
+    async def volume(self, name: str) -> AsyncVolume:
+        """As Carrel.volume()."""
+        return AsyncVolume(self, await (await self._ready()).call("GET", volume_path(name)))
+
+    async def volumes(self) -> List[AsyncVolume]:
+        """As Carrel.volumes()."""
+        return [AsyncVolume(self, raw) for raw in (await (await self._ready()).call("GET", "/v1/volumes"))["volumes"]]
+
     async def info(self) -> Raw:
+        """What the server is and has: version, limits, templates, room."""
         info: Raw = await (await self._ready()).call("GET", "/v1/info")
         return info

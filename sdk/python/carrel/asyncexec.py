@@ -30,6 +30,7 @@ class AsyncExec:
         return f"{self._box._path}/exec/{segment(self.id)}"
 
     async def refresh(self) -> "AsyncExec":
+        """Asks the server how the command is now. Returns the command."""
         self.raw = await self._box._transport.call("GET", self._path)
         return self
 
@@ -38,11 +39,11 @@ class AsyncExec:
         return self._box._transport.lines("GET", self._path + "/output", query={"offset": offset, "follow": follow})
 
     async def logs(self) -> ExecLogs:
-        """What it has written so far, as much as the server keeps."""
+        """Its output so far, as much as the server keeps."""
         return gather([event async for event in self.output(follow=False)])
 
     async def wait(self) -> ExecResult:
-        """Waits for the end and returns how it ended, with what the server keeps of its output."""
+        """Waits for the end and returns the result, with the output that the server keeps."""
         self.raw = await self._box._transport.call("GET", self._path, query={"wait": True})
         return exec_result({**self.raw, **(await self.logs()).raw()})
 
@@ -51,17 +52,20 @@ class AsyncExec:
         await (await self._box._transport.open("POST", self._path + "/stdin", query={"close": close}, body=data)).all()
 
     async def signal(self, signal: int | str) -> None:
+        """Sends it a signal, by number."""
         await self._box._transport.call("POST", self._path + "/signal", json_body={"signal": signal})
 
     async def kill(self) -> None:
+        """Ends it and its children at once."""
         await self._box._transport.call("DELETE", self._path)
 
     async def resize(self, rows: int, cols: int) -> None:
+        """Changes the size of its terminal."""
         await self._box._transport.call("POST", self._path + "/resize", json_body={"rows": rows, "cols": cols})
 
 
 async def spawn(box: "AsyncBox", argv: Sequence[str] | str, options: Mapping[str, Any]) -> AsyncExec:
-    """Starts a command in the background. A task that is cancelled meanwhile leaves none behind."""
+    """Starts a command in the background. If the task is cancelled meanwhile, no command is left behind."""
     start = asyncio.ensure_future(
         box._transport.call("POST", box._path + "/exec",
                             json_body={**command_body(argv, **options), "background": True}))

@@ -44,7 +44,7 @@ class AsyncFiles:
         await (await self._box._transport.open("PUT", self._url(path), query=query, body=body)).all()
 
     async def list(self, path: Path = ".") -> List[FileInfo]:
-        """What is in a directory, in no particular order."""
+        """The entries of a directory, in no particular order."""
         entries: List[FileInfo] = []
         cursor = None
         while True:
@@ -59,10 +59,12 @@ class AsyncFiles:
                 return entries
 
     async def stat(self, path: Path, follow: bool = True) -> FileInfo:
+        """What a path is; with follow=False, what a link itself is."""
         query = {"stat": True, "follow": follow}
         return file_info(await self._box._transport.call("GET", self._url(path), query=query))
 
     async def exists(self, path: Path) -> bool:
+        """Whether there is something at this path."""
         try:
             await self.stat(path)
             return True
@@ -72,14 +74,17 @@ class AsyncFiles:
             return False
 
     async def mkdir(self, path: Path, parents: bool = True, mode: int = 0o755) -> None:
+        """Makes a directory, and those above it."""
         await self._box._transport.call("POST", self._url(path),
                                         json_body={"action": "mkdir", "parents": parents, "mode": f"{mode:04o}"})
 
     async def move(self, path: Path, to: Path, overwrite: bool = False) -> None:
+        """Renames or moves within the box."""
         await self._box._transport.call("POST", self._url(path),
                                         json_body={"action": "move", "to": absolute(to), "overwrite": overwrite})
 
     async def remove(self, path: Path, recursive: bool = False) -> None:
+        """Removes a file, or with recursive=True a directory."""
         await self._box._transport.call("DELETE", self._url(path), query={"recursive": recursive or None})
 
     async def get_archive(self, path: Path) -> bytes:

@@ -1,4 +1,4 @@
-"""What a cell of code gives back, and the kernels of a box."""
+"""Results of cells, and the kernels of a box."""
 from __future__ import annotations
 
 import base64
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping
 
 from .errors import CellFailed, KernelDied, KernelUnavailable, RunTimeout, Unavailable
 from .network import refused_line
+from .named import Secrets, secrets_body
 from .transport import segment
 
 if TYPE_CHECKING:
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
 Raw = Dict[str, Any]
 Answer = Callable[[str, bool], str]
 
-# How the server begins the reason if a kernel's process ended before any cell could run in it, and what it said does not fit.
+# The beginning of the server's reason if a kernel's process ended before any cell could run, and its last line was no explanation.
 _NEVER_READY = "the kernel did not start: "
-# How a cell may end while its kernel goes on.
+# Outcomes of a cell after which its kernel lives on.
 _ALIVE = ("ok", "error", "timeout", "interrupted", "aborted", "output_limit")
 
 
@@ -44,20 +45,24 @@ class Output:
 
     @property
     def text(self) -> str | None:
+        """It as text (text/plain)."""
         text: str | None = self.data.get("text/plain")
         return text
 
     @property
     def html(self) -> str | None:
+        """It as HTML, if it has that form."""
         html: str | None = self.data.get("text/html")
         return html
 
     @property
     def json(self) -> Any:
+        """It as JSON (application/json), if it has that form."""
         return self.data.get("application/json")
 
     @property
     def png(self) -> bytes | None:
+        """It as a PNG picture, if it has that form."""
         encoded = self.data.get("image/png")
         return None if encoded is None else base64.b64decode(encoded)
 
@@ -74,13 +79,14 @@ class Result:
     error: CellError | None = None
     execution_count: int | None = None
     wall_ms: float = 0.0
-    cpu_ms: float = 0.0
-    memory_peak_bytes: int = 0
+    cpu_ms: float | None = None     # None: nothing counts it (a box without cgroups)
+    memory_peak_bytes: int | None = None
     kernel: Raw = field(repr=False, default_factory=dict)
     raw: Raw = field(repr=False, default_factory=dict)
 
     @property
     def ok(self) -> bool:
+        """Whether the cell ended well."""
         return self.outcome == "ok"
 
     @property
@@ -95,21 +101,22 @@ class Result:
 
     @property
     def pngs(self) -> List[bytes]:
+        """All pictures."""
         return [png for png in (o.png for o in self.results) if png is not None]
 
     @property
     def refused(self) -> str:
-        """What the box was refused on the network meanwhile, in one line; empty if nothing was."""
+        """The box's refused connections meanwhile, in one line; empty if there were none."""
         return refused_line(self.raw)
 
     @property
-    def bill(self) -> Dict[str, float]:
-        """What it cost."""
+    def bill(self) -> Dict[str, float | None]:
+        """What it cost; None where nothing counts it."""
         return {"wall_ms": self.wall_ms, "cpu_ms": self.cpu_ms, "memory_peak_bytes": self.memory_peak_bytes}
 
     @property
     def is_alive(self) -> bool:
-        """Whether the kernel goes on, with what was defined."""
+        """Whether the kernel lives on, with its variables."""
         return self.outcome in _ALIVE and self.kernel.get("state") != "dead"
 
     @property
@@ -146,7 +153,7 @@ def result_of(raw: Raw) -> Result:
         outcome=str(raw.get("outcome")), stdout=raw.get("stdout") or "", stderr=raw.get("stderr") or "",
         results=[Output(str(o.get("type")), o.get("data") or {}, o.get("metadata") or {}) for o in raw.get("results") or []],
         error=cell_error(raw.get("error")), execution_count=raw.get("execution_count"), wall_ms=raw.get("wall_ms") or 0.0,
-        cpu_ms=raw.get("cpu_ms") or 0.0, memory_peak_bytes=raw.get("memory_peak_bytes") or 0, kernel=raw.get("kernel") or {}, raw=raw)
+        cpu_ms=raw.get("cpu_ms"), memory_peak_bytes=raw.get("memory_peak_bytes"), kernel=raw.get("kernel") or {}, raw=raw)
 
 
 class Collector:
@@ -194,10 +201,10 @@ def _no_kernel(said: str) -> None:
 
 
 def made(result: Result, check: bool = False) -> Result:
-    """Itself. KernelUnavailable if there could be no kernel; with check also what Result.check() raises."""
+    """Itself. KernelUnavailable if there could be no kernel; with check also the errors of Result.check()."""
     said = str(result.raw.get("reason") or "")
     if not result.is_alive and result.outcome != "timeout":
-        # What the cell itself could have said is not believed: only what came before the kernel was ready, and the server knows when that was.
+        # Only text from before the kernel was ready is trusted, because the cell could have printed the rest; the server knows when that was.
         if said.startswith(_NEVER_READY):
             _no_kernel(result.stderr)
         if ("ipykernel" in said and "pip install" in said) or "carrel setup" in said:
@@ -212,6 +219,8 @@ def run_body(code: str, options: Mapping[str, Any]) -> Raw:
     body.update({k: v for k, v in options.items() if v is not None})
     if "env" in body:
         body["env"] = dict(body["env"])
+    if "secrets" in body:
+        body["secrets"] = secrets_body(body["secrets"]) or []
     return body
 
 
@@ -229,13 +238,15 @@ class Kernel:
     def _path(self) -> str:
         return f"{self._box._path}/kernels/{segment(self.context)}"
 
-    def start(self, *, env: Mapping[str, str] | None = None, cwd: str | None = None, template: str | None = None) -> "Kernel":
-        """Starts it, with an environment and a working directory of its own."""
-        options = {"context": self.context, "env": dict(env) if env else None, "cwd": cwd, "template": template}
+    def start(self, *, env: Mapping[str, str] | None = None, cwd: str | None = None, template: str | None = None,
+              secrets: Secrets | None = None) -> "Kernel":
+        """Starts it, with an environment, secrets (as for Box) and a working directory of its own."""
+        options = {"context": self.context, "env": dict(env) if env else None, "cwd": cwd, "template": template, "secrets": secrets_body(secrets)}
         self._box._transport.call("POST", f"{self._box._path}/kernels", json_body={k: v for k, v in options.items() if v is not None})
         return self
 
     def info(self) -> Raw:
+        """Its state, its id and how it was started."""
         info: Raw = self._box._transport.call("GET", self._path)
         return info
 
@@ -248,6 +259,7 @@ class Kernel:
         return self._box.stream(code, context=self.context, **options)
 
     def interrupt(self) -> None:
+        """Interrupts the cell that runs: KeyboardInterrupt."""
         self._box._transport.call("POST", self._path + "/interrupt")
 
     def restart(self) -> None:
@@ -259,4 +271,5 @@ class Kernel:
         self._box._transport.call("POST", self._path + "/input", json_body={"value": value})
 
     def delete(self) -> None:
+        """Ends it; the next cell starts another."""
         self._box._transport.call("DELETE", self._path)

@@ -18,7 +18,9 @@ from .files import Files
 from .network import net_body, refused_line, update_body
 from .outputs import ExecLogs, bytes_of, gather, marked
 from .ports import Ports
+from .named import Keys, Secrets, keys_body, secret_bytes, secret_path, secrets_body
 from .transport import Transport, absolute, decode, encode, segment
+from .volumes import Shares, Volume, Volumes, check_stays, create_volume_body, volume_path, volumes_body
 
 if TYPE_CHECKING:
     from .asyncclient import AsyncBox
@@ -34,7 +36,7 @@ MOST_INLINE = 1 << 20       # input that travels in the request; more is streame
 
 @dataclass(frozen=True)
 class ExecResult:
-    """A command that has ended. outcome: ok, error, timeout, oom, pids, disk, output_limit, killed; None if it never ran, then error says why.
+    """A command that has ended. outcome: ok, error, timeout, oom, pids, disk, output_limit, killed; not_started if it never ran, then error says why.
 
     exit_code is that of `carrel run`, so never 0 for what did not end well: 128+N if signal N ended it, 124 after a timeout, 137 at a limit of
     memory or output, 127 and 126 if it was not found or cannot be executed, 125 if it could not be started otherwise.
@@ -43,7 +45,7 @@ class ExecResult:
     beginning and the end; truncated says so, stdout_dropped_bytes and stderr_dropped_bytes how much is missing, shown() where."""
 
     id: str
-    outcome: str | None
+    outcome: str
     exit_code: int
     signal: int | None
     stdout: str
@@ -61,11 +63,12 @@ class ExecResult:
 
     @property
     def ok(self) -> bool:
+        """Whether it ended with exit status 0."""
         return self.outcome == "ok"
 
     @property
     def command(self) -> str:
-        """As it was asked for, in one line; its beginning, if it is long."""
+        """The command in one line; shortened if it is long."""
         argv = [str(word) for word in self.raw.get("argv") or ()]
         if argv[2:4] == _MERGED:
             argv = argv[4:]
@@ -83,7 +86,7 @@ class ExecResult:
 
     @property
     def refused(self) -> str:
-        """What the box was refused on the network meanwhile, in one line; empty if nothing was."""
+        """The box's refused connections meanwhile, in one line; empty if there were none."""
         return refused_line(self.raw)
 
     def shown(self, stream: str = "stdout") -> str:
@@ -100,7 +103,7 @@ class ExecResult:
 
 def _exit_code(raw: Raw) -> int:
     error = raw.get("error")
-    if error or raw.get("outcome") is None:
+    if error or raw["outcome"] == "not_started":
         codes = {errno.ENOENT: 127, errno.EACCES: 126, errno.ENOEXEC: 126}
         return codes.get(int(error["errno"]), 125) if error and error.get("step") == "exec" else 125
     if raw["outcome"] == "timeout":
@@ -112,7 +115,7 @@ def _exit_code(raw: Raw) -> int:
 
 def exec_result(raw: Raw) -> ExecResult:
     return ExecResult(
-        id=raw["id"], outcome=raw.get("outcome"), exit_code=_exit_code(raw), signal=raw.get("signal"),
+        id=raw["id"], outcome=raw["outcome"], exit_code=_exit_code(raw), signal=raw.get("signal"),
         stdout=raw.get("stdout", ""), stderr=raw.get("stderr", ""), wall_ms=raw.get("wall_ms", 0.0), cpu_ms=raw.get("cpu_ms", 0.0),
         memory_peak_bytes=raw.get("memory_peak_bytes", 0), error=(raw.get("error") or {}).get("message"), raw=raw,
         stdout_bytes=bytes_of(raw, "stdout"), stderr_bytes=bytes_of(raw, "stderr"), truncated=bool(raw.get("truncated")),
@@ -140,11 +143,13 @@ class Exec:
         return f"{self._box._path}/exec/{segment(self.id)}"
 
     def refresh(self) -> "Exec":
+        """Asks the server how the command is now. Returns the command."""
         self.raw = self._box._transport.call("GET", self._path)
         return self
 
     @property
     def running(self) -> bool:
+        """Whether it has not ended, as of the last answer."""
         return bool(self.refresh().raw["state"] != "ended")
 
     def output(self, offset: int = 0, follow: bool = True) -> Iterator[Raw]:
@@ -153,11 +158,11 @@ class Exec:
         return self._box._transport.lines("GET", self._path + "/output", query={"offset": offset, "follow": follow})
 
     def logs(self) -> ExecLogs:
-        """What it has written so far, as much as the server keeps."""
+        """Its output so far, as much as the server keeps."""
         return gather(self.output(follow=False))
 
     def wait(self) -> ExecResult:
-        """Waits for the end and returns how it ended, with what the server keeps of its output."""
+        """Waits for the end and returns the result, with the output that the server keeps."""
         self.raw = self._box._transport.call("GET", self._path, query={"wait": True})
         return exec_result({**self.raw, **self.logs().raw()})
 
@@ -166,6 +171,7 @@ class Exec:
         self._box._transport.open("POST", self._path + "/stdin", query={"close": close}, body=data).all()
 
     def close_stdin(self) -> None:
+        """Ends its standard input."""
         self.write(b"", close=True)
 
     def signal(self, signal: int | str) -> None:
@@ -173,16 +179,17 @@ class Exec:
         self._box._transport.call("POST", self._path + "/signal", json_body={"signal": signal})
 
     def kill(self) -> None:
-        """Ends it with SIGKILL; no error if it has ended already. wait() tells when it is gone."""
+        """Ends it with SIGKILL; no error if it has ended already. wait() returns when it is gone."""
         self._box._transport.call("DELETE", self._path)
 
     def resize(self, rows: int, cols: int) -> None:
+        """Changes the size of its terminal."""
         self._box._transport.call("POST", self._path + "/resize", json_body={"rows": rows, "cols": cols})
 
 
 class _Start:
-    """Starts a command in a thread of its own. Ctrl-C comes to the main thread only, so it cannot come between the server's answer and
-    us who hear of it: whichever is later, the answer or undo(), ends the command."""
+    """Starts a command in a thread of its own. Only the main thread gets Ctrl-C, so it cannot come between the server's answer and
+    this code: whichever is later, the answer or undo(), ends the command."""
 
     def __init__(self, box: "Box", body: Raw):
         self._box = box
@@ -196,7 +203,7 @@ class _Start:
     def command(self) -> Exec:
         try:
             self._thread.start()
-        except RuntimeError:        # none can be had, at the interpreter's end for example
+        except RuntimeError:        # no thread can be started, for example at the interpreter's end
             self._run()
         else:
             self._thread.join()
@@ -232,7 +239,7 @@ class _Start:
 
 
 def _envelope(fd: int) -> int:
-    """The descriptor as a message in a socket pair of this process: so the server's keeper hears from the kernel whose it is."""
+    """The descriptor as a message in a socket pair of this process, so that the kernel tells the server's keeper who sent it."""
     ours, theirs = socket.socketpair()
     try:
         socket.send_fds(ours, [b"\0"], [fd])
@@ -243,8 +250,8 @@ def _envelope(fd: int) -> int:
 
 
 def open_mounts(mounts: Sequence[Mount], opened: List[int], again: bool = False) -> List[Raw]:
-    """Opens what is to be mounted, with the rights of this process; the descriptors go to the server. again: what a box has had before, so no link is
-    followed: a box that may write above it may have put one there."""
+    """Opens the mounts with the rights of this process; the descriptors go to the server. again: a box's earlier mounts, so no link is
+    followed: a box that may write above one may have put a link there."""
     result = []
     for mount in mounts:
         if isinstance(mount, str):
@@ -256,7 +263,7 @@ def open_mounts(mounts: Sequence[Mount], opened: List[int], again: bool = False)
         fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         if again and os.readlink(f"/proc/self/fd/{fd}") != mount["source"]:
             os.close(fd)
-            raise OSError(errno.ELOOP, "it is a link to another place now, or is below one; put back what was there, or make a new box", mount["source"])
+            raise OSError(errno.ELOOP, "it is or lies below a symbolic link now; restore the directory, or make a new box", mount["source"])
         opened.append(_envelope(fd))
         result.append({**mount, "source": source, "fd": len(opened) - 1})
     return result
@@ -266,6 +273,9 @@ def create_body(**options: Any) -> Raw:
     """The options of a box as the server wants them."""
     limits = {k: options.pop(k) for k in ("memory", "cpus", "pids", "disk", "nofile") if options.get(k) is not None}
     net = net_body(options.pop("net", None), options.pop("allow", None), options.pop("deny", None))
+    options["volumes"] = volumes_body(options.get("volumes"))
+    options["secrets"] = secrets_body(options.get("secrets"))
+    options["keys"] = keys_body(options.get("keys"))
     body: Raw = {k: dict(v) if isinstance(v, Mapping) else v for k, v in options.items() if v is not None}
     if limits:
         body["limits"] = limits
@@ -281,8 +291,25 @@ class Box:
     seconds or texts like "2h". Mounts are "SOURCE:TARGET[:ro|rw]". The template is what its kernels are made from; one
     that is only for commands needs none (None) and is a little smaller.
 
+    requests={"cpus": 1.5, "memory": "2G"} is guaranteed: on a busy machine boxes share the processors in the ratio of their
+    requests, and memory that is requested is promised to no other box. HostFull or QuotaExceeded say what is taken by what.
+
     It has no network unless something is allowed: allow=["index.example.org", "*.example.org:443", "10.1.0.0/16:5432"], deny
-    with the same rules, net="public" for every public address, or the name of a network of the server."""
+    with the same rules, net="public" for every public address, or the name of a network of the server. Rules with bounds:
+    net={"allow": ["index.example.org"], "connections": 10, "bandwidth": "4M"}.
+
+    packages=["numpy<2", "scikit-learn"], or the text of a requirements file: the box has a Python environment with these
+    packages and ipykernel, instead of the template's. It is installed once, which takes a while, and shared from then on.
+    python="3.12": for this interpreter, one of those that the server lists (Carrel.info()["pythons"]).
+
+    volumes={"data": "/data", "uid:0/models": "/models:ro"}, or ["data:/data"]: directories that outlive the box, which
+    Carrel.create_volume() makes.
+
+    secrets={"hf": "HF_TOKEN", "cert": "/run/secrets/cert"}, or ["hf=HF_TOKEN"]: every process in the box gets these secrets of
+    the server (Carrel.create_secret()), as a variable or as a file; no record has their values. What is in `env` is stored.
+
+    keys=["OPENAI_API_KEY=openai@api.openai.com"]: requests to that one host carry the secret, which the box itself never has;
+    in the box the variable is a placeholder. With another header: "KEY=claude@api.anthropic.com:x-api-key: {}"."""
 
     def __init__(self, *, server: "Carrel | None" = None, name: str | None = None, memory: str | int | None = None,
                  cpus: float | None = None, pids: int | None = None, disk: str | int | None = None, nofile: int | None = None,
@@ -291,13 +318,17 @@ class Box:
                  labels: Mapping[str, str] | None = None, ttl: str | float | None = None, idle_timeout: str | float | None = None,
                  on_idle: str | None = None, hostname: str | None = None, user: str | int | None = None,
                  requests: Mapping[str, Any] | None = None, net: str | Mapping[str, Any] | None = None,
-                 allow: Sequence[str] | None = None, deny: Sequence[str] | None = None, idempotency_key: str | None = None, _raw: Raw | None = None):
+                 allow: Sequence[str] | None = None, deny: Sequence[str] | None = None, packages: Sequence[str] | str | None = None,
+                 python: str | None = None, volumes: Volumes | None = None,
+                 secrets: Secrets | None = None, keys: Keys | None = None, idempotency_key: str | None = None, _raw: Raw | None = None):
         self._server = server or Carrel()
         self._transport = self._server._transport
         if _raw is None:
             body = create_body(name=name, memory=memory, cpus=cpus, pids=pids, disk=disk, nofile=nofile, profile=profile, root=root,
                                writable_root=writable_root, store=store, template=template, env=env, devices=list(devices) if devices else None, labels=labels, ttl=ttl, idle_timeout=idle_timeout,
-                               on_idle=on_idle, hostname=hostname, user=user, requests=requests, net=net, allow=allow, deny=deny)
+                               on_idle=on_idle, hostname=hostname, user=user, requests=requests, net=net, allow=allow, deny=deny,
+                               volumes=volumes, secrets=secrets, keys=keys, python=python,
+                               packages=packages if isinstance(packages, str) or packages is None else list(packages))
             _raw = self._create(body, mounts or (), idempotency_key)
         self.raw: Raw = _raw
         self.id: str = _raw["id"]
@@ -332,18 +363,20 @@ class Box:
         except NotFound:
             pass
         except CarrelError:
-            if exc is None:  # else that is what the caller must see
+            if exc is None:  # otherwise the caller must see that error
                 raise
 
     def __repr__(self) -> str:
         return f"<Box {self.id} {self.raw.get('phase')}>"
 
     def refresh(self) -> "Box":
+        """Asks the server how the box is now. Returns the box."""
         self.raw = self._transport.call("GET", self._path)
         return self
 
     @property
     def name(self) -> str | None:
+        """The name that it was given; None without one."""
         name: str | None = self.raw.get("name")
         return name
 
@@ -354,13 +387,13 @@ class Box:
 
     def exec(self, argv: Sequence[str] | str, *, cwd: str | None = None, env: Mapping[str, str] | None = None,
              timeout: str | float | None = None, stdin: str | bytes | None = None, output_limit: str | int | None = None,
-             user: str | int | None = None, merge_stderr: bool = False, check: bool = False) -> ExecResult:
+             user: str | int | None = None, merge_stderr: bool = False, check: bool = False, secrets: Secrets | None = None) -> ExecResult:
         """Runs a command to its end. A string is a line for the shell. user: "UID[:GID]" in the box, if not the box's own.
         A cwd without a leading slash is below the home directory. merge_stderr: what it writes to standard error is in
         stdout, too, in the order in which it was written. output_limit: more output ends the command; without it it runs
-        on, and the result has beginning and end (`truncated`)."""
+        on, and the result has beginning and end (`truncated`). secrets: as for Box, for this command alone."""
         options: Raw = {"cwd": cwd, "env": env, "timeout": timeout, "output_limit": output_limit, "user": user,
-                        "merge_stderr": merge_stderr}
+                        "merge_stderr": merge_stderr, "secrets": secrets}
         if isinstance(stdin, str) and len(stdin) > MOST_INLINE:
             stdin = stdin.encode()
         if isinstance(stdin, bytes):
@@ -380,20 +413,21 @@ class Box:
                 pass  # it ended, or closed its input, before it had read everything
             return command.wait()
         except BaseException:
-            # Ctrl-C, for example: nobody else knows of the command.
+            # Ctrl-C, for example: no other code knows of the command.
             start.undo()
             raise
 
     def run(self, code: str, *, timeout: str | float | None = None, context: str | None = None, env: Mapping[str, str] | None = None,
             cwd: str | None = None, template: str | None = None, on_dead: str | None = None, output_limit: str | int | None = None,
-            answer: Answer | None = None, check: bool = False) -> Result:
+            answer: Answer | None = None, check: bool = False, secrets: Secrets | None = None) -> Result:
         """Runs a cell of Python in a kernel of the box and returns everything. Variables stay for the next cell of the same context.
 
         A cell that raises is a result with `error`; one that ran longer than `timeout` seconds and was interrupted, or whose kernel died, says so in
         `outcome` and `reason`. With check=True each of these raises: CellFailed, RunTimeout, KernelDied. After a death the next cell gets a fresh
         kernel, or with on_dead="error" the same outcome again. `answer` is
-        called with the prompt of an input() and whether it asks for a password. `env`, `cwd` and `template` are for a kernel that starts now."""
-        options = {"timeout": timeout, "context": context, "env": env, "cwd": cwd, "template": template, "on_dead": on_dead,
+        called with the prompt of an input() and whether it asks for a password. `env`, `cwd`, `template` and `secrets` (as for
+        Box) are for a kernel that starts now."""
+        options = {"timeout": timeout, "context": context, "env": env, "cwd": cwd, "template": template, "on_dead": on_dead, "secrets": secrets,
                    "output_limit": output_limit, "allow_stdin": True if answer else None}
         if answer is None:
             return made(result_of(self._transport.call("POST", self._path + "/run", json_body=run_body(code, options))), check)
@@ -450,16 +484,19 @@ class Box:
         self.raw = self._transport.call("POST", f"{self._path}/{action}")
 
     def pause(self) -> None:
+        """Freezes all its processes."""
         self._act("pause")
 
     def resume(self) -> None:
+        """Lets a frozen box go on."""
         self._act("resume")
 
     def stop(self) -> None:
+        """Ends its processes and keeps its files, which must be on disk (store="disk")."""
         self._act("stop")
 
     def start(self) -> None:
-        """Starts it again. What it had mounted is opened anew, with the rights of this process."""
+        """Starts it again. Its mounts are opened again, with the rights of this process."""
         self.refresh()
         opened: List[int] = []
         try:
@@ -472,21 +509,22 @@ class Box:
                 os.close(fd)
 
     def update(self, **changes: Any) -> None:
-        """Changes limits (a mapping), ttl, idle_timeout or labels; or, in a call of its own, what the box may reach: net, allow, deny as
-        for Box(). What is no longer allowed is cut."""
+        """Changes limits (a mapping), ttl, idle_timeout or labels; or, in a separate call, the network: net, allow, deny as for Box().
+        Connections that are no longer allowed are cut."""
         self.raw = self._transport.call("PATCH", self._path, json_body=update_body(changes))
 
     def net(self) -> Raw:
-        """What the box may reach, its live connections, and what it was refused with the rule that would allow it."""
+        """The box's network rules, its live connections, and its refused ones with the rules that would allow them."""
         shown: Raw = self._transport.call("GET", self._path + "/net")
         return shown
 
     def usage(self) -> Raw:
+        """What it uses of memory, processors, disk and processes."""
         usage: Raw = self._transport.call("GET", self._path + "/usage")
         return usage
 
     def events(self) -> List[Raw]:
-        """What happened to the box so far."""
+        """The events of the box so far."""
         events: List[Raw] = []
         after: int | None = 0
         while after is not None:
@@ -496,10 +534,11 @@ class Box:
         return events
 
     def watch(self, after: int = 0) -> Iterator[Raw]:
-        """What happened to the box, and what happens, as it happens."""
+        """The events of the box, past and new ones as they happen."""
         return self._transport.sse(self._path + "/events", query={"after": after})
 
     def delete(self) -> None:
+        """Deletes the box with all that is in it."""
         leases.drop(self.id)
         self._transport.call("DELETE", self._path)
 
@@ -524,6 +563,8 @@ def command_body(argv: Sequence[str] | str, *, merge_stderr: bool = False, **opt
     body.update({k: v for k, v in options.items() if v is not None})
     if "env" in body:
         body["env"] = dict(body["env"])
+    if "secrets" in body:
+        body["secrets"] = secrets_body(body["secrets"]) or []
     if "cwd" in body:
         body["cwd"] = absolute(body["cwd"])
     return body
@@ -535,7 +576,7 @@ def one_shot_body(code: str, timeout: str | float | None, options: Raw) -> Raw:
 
 
 class Carrel:
-    """A server. Without url: the one that runs, or a private one that ends with this process."""
+    """A server. Without url: the running one, or a private one that ends with this process."""
 
     def __init__(self, url: str | None = None, token: str | None = None, timeout: float | None = None):
         self.url: str = url or local.any_server()
@@ -545,9 +586,11 @@ class Carrel:
         return f"<Carrel {self.url}>"
 
     def create(self, **options: Any) -> Box:
+        """Makes a box that lives until it is deleted. Options as for Box."""
         return Box(server=self, **options)
 
     def get(self, id_or_name: str) -> Box:
+        """A box by its id or name."""
         return Box(server=self, _raw=self._transport.call("GET", f"/v1/boxes/{segment(id_or_name)}"))
 
     def run(self, code: str, *, timeout: str | float | None = None, mounts: Sequence[Mount] | None = None, check: bool = False,
@@ -575,11 +618,43 @@ class Carrel:
             if not cursor:
                 return boxes
 
+    def create_secret(self, name: str, value: str | bytes, *, replace: bool = False) -> Raw:
+        """Keeps a value that processes in the caller's boxes can get: Box(secrets={name: "VARIABLE"}). Nothing shows it again. replace: one of
+        that name gets this value, for processes that start later."""
+        query = {"replace": "true"} if replace else None
+        raw: Raw = decode(self._transport.open("PUT", secret_path(name), query=query, body=secret_bytes(value)).all())
+        return raw
+
+    def secrets(self) -> List[Raw]:
+        """The caller's secrets: names, sizes and times."""
+        listed: List[Raw] = self._transport.call("GET", "/v1/secrets")["secrets"]
+        return listed
+
+    def delete_secret(self, name: str) -> None:
+        """Removes it. Processes that have its value keep it; later ones of boxes that use it are refused."""
+        self._transport.call("DELETE", secret_path(name))
+
+    def create_volume(self, name: str, *, size: str | int | None = None, many: bool | None = None,
+                      shared_with: Shares | None = None) -> Volume:
+        """Makes a volume: a directory that outlives boxes. size: "10G" by default. many: any number of boxes may write to
+        it at once. shared_with: identities that may read it, or "all"."""
+        check_stays(self.url)
+        return Volume(self, self._transport.call("POST", "/v1/volumes", json_body=create_volume_body(name, size, many, shared_with)))
+
+    def volume(self, name: str) -> Volume:
+        """A volume by its name or id; one that another identity shares is OWNER/NAME."""
+        return Volume(self, self._transport.call("GET", volume_path(name)))
+
+    def volumes(self) -> List[Volume]:
+        """The caller's volumes, and those that others share with it."""
+        return [Volume(self, raw) for raw in self._transport.call("GET", "/v1/volumes")["volumes"]]
+
     def info(self) -> Raw:
+        """What the server is and has: version, limits, templates, room."""
         info: Raw = self._transport.call("GET", "/v1/info")
         return info
 
     def me(self) -> Raw:
-        """Who the caller is, what it may do, and what it uses of its quota."""
+        """The caller's identity, its permissions, and its usage of the quota."""
         me: Raw = self._transport.call("GET", "/v1/me")
         return me

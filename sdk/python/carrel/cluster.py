@@ -3,10 +3,12 @@
     with Sandbox(warmpool="python") as box:
         box.files.write("main.py", "print(6 * 7)")
         print(box.exec(["python3", "main.py"], check=True).stdout)
+        box.run("x = 6")
+        print(box.run("x * 7").text)
 
-The Pod runs carrel-runtime, or the Python runtime of agent-sandbox. It is reached through the API server (which needs
-the right to `create` and `get` pods/proxy), through agent-sandbox's router (`router=URL`), or directly from inside the
-cluster (`direct=True`).
+The Pod runs carrel-runtime, or the Python runtime of agent-sandbox (which has files and exec() alone). It is reached
+through the API server (which needs the right to `create`, `get` and `delete` pods/proxy), through agent-sandbox's
+router (`router=URL`), or directly from inside the cluster (`direct=True`).
 Needs the package kubernetes (`pip install carrel[kube]`)."""
 
 from __future__ import annotations
@@ -18,18 +20,21 @@ import secrets
 import shlex
 import time
 from types import TracebackType
-from typing import IO, Any, Iterable, Iterator, List, Mapping, Sequence, Union
-from urllib.parse import quote
+from typing import IO, Any, Iterable, Iterator, List, Mapping, Sequence, Union, cast
+from urllib.parse import quote, urlencode
 
-from .client import ExecResult, exec_result
+from .cells import Answer, Collector, Kernel, Result, made, run_body
+from .client import Exec, ExecResult, exec_result
 from .errors import CarrelError, Conflict, Forbidden, InvalidRequest, NotFound, Unavailable, Unsupported
 from .files import FileInfo
+from .transport import segment, text_of
 
 GROUP, VERSION = "extensions.agents.x-k8s.io", "v1beta1"
 PORT = 8888
+_LISTENING_S = 30
 Path = Union[str, "os.PathLike[str]"]
 _KINDS = {"f": "file", "d": "directory", "l": "symlink", "p": "fifo", "s": "socket", "b": "device", "c": "device"}
-# The claim will not become Ready by waiting: the claim itself, or what it names, must change.
+# The claim will not become Ready by waiting: the claim itself, or an object that it names, must change.
 _FINAL = {
     "TemplateNotFound",
     "WarmPoolNotFound",
@@ -40,6 +45,19 @@ _FINAL = {
     "SandboxExpired",
     "PodFailed",
     "PodSucceeded",
+}
+
+# Features of a Box that a Pod lacks, and the alternatives.
+_INSTEAD = {
+    "pause": "a Pod cannot be frozen; stop() ends it, and start() makes a new one on the same volumes",
+    "resume": "a Pod cannot be frozen; stop() ends it, and start() makes a new one on the same volumes",
+    "update": "limits are the template's; change the SandboxTemplate",
+    "net": "what it may reach is the template's networkPolicy",
+    "usage": "kubectl top pod NAME shows it",
+    "watch": "kubectl get sandbox NAME --watch, or events()",
+    "ports": "kubectl port-forward pod/NAME PORT, or a Service (service: true in the template)",
+    "leash": "shutdown_after= ends it at a given time",
+    "aio": "asyncio.to_thread(box.run, code) runs it beside other tasks",
 }
 
 
@@ -86,7 +104,7 @@ class Cluster:
         timeout: float = 60,
         stream: bool = False,
     ) -> Any:
-        """One request. What is no success raises an error of this package. base: another server than the API's."""
+        """One request. An error status raises an error of this package. base: another server than the API's."""
         fields = dict(headers or {})
         if base is None:
             fields.update(
@@ -115,7 +133,7 @@ class Cluster:
         return json.loads(self.request(method, path, data, {"Content-Type": content}).data)
 
     def changes(self, path: str, query: str, timeout: float) -> Iterator[Any]:
-        """What a watch tells until its time is over."""
+        """The events of a watch until it times out."""
         answer = self.request(
             "GET", f"{path}?watch=true&{query}&timeoutSeconds={max(1, int(timeout))}", timeout=timeout + 10, stream=True
         )
@@ -150,6 +168,76 @@ def _error(status: int, data: bytes, what: str) -> CarrelError:
     return kinds.get(status, CarrelError)(f"{what}: {message}", code=str(status), status=status)
 
 
+class _Answer:
+    def __init__(self, data: bytes):
+        self._data = data
+
+    def all(self) -> bytes:
+        return self._data
+
+
+class _Runtime:
+    """The transport that Exec and Kernel need from a server, by way of the Pod's runtime."""
+
+    def __init__(self, box: "Sandbox"):
+        self._box = box
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        stream: bool = False,
+    ) -> Any:
+        pairs = {k: text_of(v) for k, v in (query or {}).items() if v is not None}
+        path += "?" + urlencode(pairs) if pairs else ""
+        try:
+            return self._box._http(method, path, body, headers, stream=stream)
+        except NotFound as error:
+            if "Not Found" in str(error):
+                raise Unsupported(
+                    "the runtime in the Pod only runs commands to their end: exec() and files work; for the rest use "
+                    "the image carrel-runtime in the template",
+                    code="unsupported",
+                ) from error
+            raise
+
+    def open(
+        self, method: str, path: str, *, query: Mapping[str, Any] | None = None, body: bytes | None = None, **_: Any
+    ) -> _Answer:
+        return _Answer(self._send(method, path, query, body, {"Content-Type": "application/octet-stream"}).data)
+
+    def call(
+        self, method: str, path: str, *, query: Mapping[str, Any] | None = None, json_body: Any = None, **_: Any
+    ) -> Any:
+        body = None if json_body is None else json.dumps(json_body).encode()
+        return json.loads(self._send(method, path, query, body, {"Content-Type": "application/json"}).data or b"null")
+
+    def lines(
+        self, method: str, path: str, *, query: Mapping[str, Any] | None = None, json_body: Any = None
+    ) -> Iterator[Any]:
+        """The request is sent at once; closing the iterator ends it."""
+        body = None if json_body is None else json.dumps(json_body).encode()
+        fields = {"Content-Type": "application/json", "Accept": "application/x-ndjson"}
+        return self._lines(self._send(method, path, query, body, fields, stream=True))
+
+    @staticmethod
+    def _lines(answer: Any) -> Iterator[Any]:
+        rest = b""
+        try:
+            for chunk in answer.stream(65536):
+                *lines, rest = (rest + chunk).split(b"\n")
+                yield from (json.loads(line) for line in lines if line.strip())
+        except CarrelError:
+            raise
+        except Exception as error:  # urllib3's, by whatever name
+            raise Unavailable(f"the Sandbox broke off in the middle: {error}", code="unavailable") from error
+        finally:
+            answer.close()  # not reused: the unread rest would be the next answer
+
+
 class SandboxFiles:
     """Files below the runtime's root folder; a path counts from there, with or without a slash before it."""
 
@@ -165,9 +253,11 @@ class SandboxFiles:
         return f"/{door}/{quote(os.fspath(path).lstrip('/') or '.', safe='')}"
 
     def read(self, path: Path) -> bytes:
+        """A file."""
         return bytes(self._box._http("GET", self._url("download", path)).data)
 
     def read_text(self, path: Path, encoding: str = "utf-8") -> str:
+        """A file as text."""
         return self.read(path).decode(encoding)
 
     def download(self, path: Path, to: Path | IO[bytes]) -> int:
@@ -197,6 +287,7 @@ class SandboxFiles:
             self.chmod(path, mode)
 
     def upload(self, source: Path, path: Path) -> None:
+        """Copies a file into the sandbox."""
         with open(os.fspath(source), "rb") as file:
             self.write(path, file)
 
@@ -224,14 +315,17 @@ class SandboxFiles:
         )
 
     def list(self, path: Path = ".") -> List[FileInfo]:
+        """What is in a directory, in no particular order."""
         if not self.stat(path).is_dir:
             raise InvalidRequest(f"{os.fspath(path)} is no folder", code="not_a_directory")
         return self._find(path, "-mindepth", "1", "-maxdepth", "1")
 
     def stat(self, path: Path) -> FileInfo:
+        """What a path is."""
         return self._find(path, "-maxdepth", "0")[0]
 
     def exists(self, path: Path) -> bool:
+        """Whether there is something at this path."""
         return bool(json.loads(self._box._http("GET", self._url("exists", path)).data)["exists"])
 
     def _do(self, *argv: str) -> None:
@@ -241,17 +335,21 @@ class SandboxFiles:
             raise kind(done.stderr.strip() or done.reason, code="failed")
 
     def mkdir(self, path: Path, parents: bool = True, mode: int = 0o755) -> None:
+        """Makes a directory, and those above it."""
         self._do("mkdir", *(["-p"] if parents else []), "-m", f"{mode:o}", "--", self._relative(path))
 
     def move(self, path: Path, to: Path, overwrite: bool = False) -> None:
+        """Renames or moves within the sandbox."""
         if not overwrite and self.exists(to):
             raise Conflict(f"{os.fspath(to)} exists; overwrite=True replaces it", code="exists")
         self._do("mv", "-fT", "--", self._relative(path), self._relative(to))
 
     def chmod(self, path: Path, mode: int) -> None:
+        """Changes permissions."""
         self._do("chmod", f"{mode:o}", "--", self._relative(path))
 
     def remove(self, path: Path, recursive: bool = False) -> None:
+        """Removes a file, or with recursive=True a directory."""
         if self.stat(path).is_dir and not recursive:
             self._do("rmdir", "--", self._relative(path))
         else:
@@ -263,6 +361,8 @@ class Sandbox:
 
     env and pod_labels as the pool's template allows them (env makes a new Pod; none of the pool is taken).
     shutdown_after: seconds."""
+
+    _is_listening = False
 
     def __init__(
         self,
@@ -296,6 +396,7 @@ class Sandbox:
         self._claims = f"/apis/{GROUP}/{VERSION}/namespaces/{quote(namespace)}/sandboxclaims"
         self.claim_name = claim or name or f"carrel-{secrets.token_hex(5)}"
         self.files = SandboxFiles(self)
+        self._transport, self._path = _Runtime(self), "/v1/box"
         if warmpool is not None:
             self._create(warmpool, env, labels, pod_labels, shutdown_after)
         try:
@@ -337,7 +438,7 @@ class Sandbox:
         )
 
     def _wait(self, timeout: float) -> Any:
-        """The claim, once it is Ready. What keeps it from that for good is an error at once."""
+        """The claim, once it is Ready. A permanent obstacle is an error at once."""
         end, ready = time.monotonic() + timeout, {}
         while time.monotonic() < end:
             for event in self._cluster.changes(
@@ -375,9 +476,11 @@ class Sandbox:
 
     @property
     def name(self) -> str:
+        """The name of its object in the cluster."""
         return str(self.raw["status"]["sandbox"]["name"])
 
     def refresh(self) -> "Sandbox":
+        """Asks the cluster how it is now."""
         self.raw = self._cluster.call("GET", f"{self._claims}/{quote(self.claim_name)}")
         return self
 
@@ -394,16 +497,32 @@ class Sandbox:
             else str(ready.get("reason"))
         )
 
-    # ---- what runs in it ----
+    # ---- commands and kernels in it ----
 
-    def _http(
+    def _http(self, method: str, path: str, *content: Any, **options: Any) -> Any:
+        """A request to the runtime. Of a template without a readiness probe a Pod is Ready before its runtime listens,
+        so that the first request waits for that."""
+        end = time.monotonic() + _LISTENING_S
+        while not self._is_listening:
+            try:
+                self._send("GET", "/")
+                self._is_listening = True
+            except Unavailable:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.05)
+        return self._send(method, path, *content, **options)
+
+    def _send(
         self,
         method: str,
         path: str,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         timeout: float = 180,
+        stream: bool = False,
     ) -> Any:
+        options: dict[str, Any] = {"timeout": timeout, "stream": stream}
         if self._router:
             fields = {
                 **(headers or {}),
@@ -414,16 +533,16 @@ class Sandbox:
             ips = self.raw["status"]["sandbox"].get("podIPs")
             if ips:
                 fields["X-Sandbox-Pod-IP"] = ips[0]
-            return self._cluster.request(method, path, body, fields, base=self._router.rstrip("/"), timeout=timeout)
+            return self._cluster.request(method, path, body, fields, base=self._router.rstrip("/"), **options)
         if self._direct:
             host = self.raw["status"]["sandbox"]["podIPs"][0]
             host = f"[{host}]" if ":" in host else host
-            return self._cluster.request(
-                method, path, body, headers, base=f"http://{host}:{self._port}", timeout=timeout
-            )
+            return self._cluster.request(method, path, body, headers, base=f"http://{host}:{self._port}", **options)
         # The API server decodes a path once, as it forwards it.
         proxy = f"/api/v1/namespaces/{quote(self.namespace)}/pods/{quote(self.name)}:{self._port}/proxy"
-        return self._cluster.request(method, proxy + path.replace("%", "%25"), body, headers, timeout=timeout)
+        place, _, query = path.partition("?")
+        place = proxy + place.replace("%", "%25") + ("?" + query if query else "")
+        return self._cluster.request(method, place, body, headers, **options)
 
     def exec(
         self,
@@ -492,6 +611,84 @@ class Sandbox:
         """A line for the shell."""
         return self.exec(line, **options)
 
+    @property
+    def id(self) -> str:
+        """Its namespace and name."""
+        return self.name
+
+    @staticmethod
+    def _command(argv: Sequence[str] | str, options: Mapping[str, Any]) -> dict[str, Any]:
+        body: dict[str, Any] = {"shell": argv} if isinstance(argv, str) else {"argv": [str(word) for word in argv]}
+        unknown = set(options) - {"cwd", "env", "timeout", "stdin"}
+        if unknown:
+            raise Unsupported(
+                f"a Sandbox of a cluster takes no {', '.join(sorted(unknown))} for a command", code="unsupported"
+            )
+        body.update({k: dict(v) if k == "env" else v for k, v in options.items() if v is not None})
+        return body
+
+    def exec_stream(self, argv: Sequence[str] | str, **options: Any) -> Iterator[Any]:
+        """Runs a command and yields its events as they happen: started, stdout, stderr, exit. Ending the iteration
+        early ends the command. Options: cwd, env, timeout, stdin (a text, or True for Exec.write())."""
+        return self._transport.lines("POST", self._path + "/exec", json_body=self._command(argv, options))
+
+    def spawn(self, argv: Sequence[str] | str, **options: Any) -> Exec:
+        """Starts a command in the background: Exec.wait(), logs(), output(), write(), signal(), kill(). Options as for
+        exec_stream()."""
+        body = {**self._command(argv, options), "background": True}
+        return self._exec(self._transport.call("POST", self._path + "/exec", json_body=body))
+
+    def _exec(self, raw: Any) -> Exec:
+        return Exec(cast(Any, self), raw)
+
+    def execs(self) -> List[Exec]:
+        """The commands of exec_stream() and spawn(), newest first."""
+        return [self._exec(raw) for raw in self._transport.call("GET", self._path + "/exec")["execs"]]
+
+    def get_exec(self, id: str) -> Exec:
+        """A command by its id."""
+        return self._exec(self._transport.call("GET", f"{self._path}/exec/{segment(id)}"))
+
+    def run(
+        self,
+        code: str,
+        *,
+        timeout: str | float | None = None,
+        context: str | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        on_dead: str | None = None,
+        output_limit: int | None = None,
+        answer: Answer | None = None,
+        check: bool = False,
+    ) -> Result:
+        """Runs a cell of Python in a kernel of the Pod and returns everything, as Box.run() does. Variables stay for
+        the next cell of the same context, as long as the Pod lives."""
+        options = {"timeout": timeout, "context": context, "env": env, "cwd": cwd, "on_dead": on_dead}
+        collector = Collector()
+        events = self.stream(code, **options, output_limit=output_limit, allow_stdin=True if answer else None)
+        with contextlib.closing(cast(Any, events)):
+            for event in events:
+                collector.take(event)
+                if event.get("type") == "input_request" and answer:
+                    said = answer(str(event.get("prompt", "")), bool(event.get("password")))
+                    self.kernel(context or "default").input(said)
+        return made(collector.result(), check)
+
+    def stream(self, code: str, **options: Any) -> Iterator[Any]:
+        """Runs a cell and yields its events as they happen; at last `outcome`. Ending the iteration early interrupts
+        it."""
+        return self._transport.lines("POST", self._path + "/run", json_body=run_body(code, options))
+
+    def kernel(self, context: str = "default") -> Kernel:
+        """A kernel of the Pod by its name; several live side by side, each with its own variables."""
+        return Kernel(cast(Any, self), context)
+
+    def kernels(self) -> List[Any]:
+        """The interpreters that were started."""
+        kernels: List[Any] = self._transport.call("GET", self._path + "/kernels")["kernels"]
+        return kernels
+
     # ---- the Sandbox itself ----
 
     def _mode(self, mode: str) -> None:
@@ -505,10 +702,11 @@ class Sandbox:
     def start(self, ready_timeout: float = 180) -> None:
         """A new Pod on the same volumes."""
         self._mode("Running")
+        self._is_listening = False
         self.raw = self._wait(ready_timeout)
 
     def events(self) -> List[Mapping[str, Any]]:
-        """What the cluster says has happened to the claim and to the Sandbox."""
+        """The cluster's events of the claim and of the Sandbox."""
         found: List[Mapping[str, Any]] = []
         for name in (self.claim_name, self.name):
             path = (
@@ -519,32 +717,15 @@ class Sandbox:
 
     @property
     def trouble(self) -> str | None:
-        """Why its Pod died or does not start, in words; None: nothing is wrong."""
+        """Why its Pod died or does not start, as a sentence; None: no problem."""
         text = self.refresh().raw["metadata"].get("annotations", {}).get("carrel.dev/last-trouble")
         return str(text) if text else None
 
     def delete(self) -> None:
+        """Deletes it."""
         self._cluster.call("DELETE", f"{self._claims}/{quote(self.claim_name)}")
 
     def __getattr__(self, name: str) -> Any:
-        if name in (
-            "run",
-            "stream",
-            "kernel",
-            "kernels",
-            "exec_stream",
-            "spawn",
-            "execs",
-            "get_exec",
-            "pause",
-            "resume",
-            "update",
-            "usage",
-            "watch",
-            "ports",
-        ):
-            raise Unsupported(
-                f"a Sandbox of a cluster has no {name}: its runtime runs commands to their end and keeps files",
-                code="unsupported",
-            )
+        if name in _INSTEAD:
+            raise Unsupported(f"a Sandbox of a cluster has no {name}: {_INSTEAD[name]}", code="unsupported")
         raise AttributeError(name)

@@ -1,4 +1,4 @@
-"""What can go wrong, by its reason."""
+"""The package's errors, by their reasons."""
 from __future__ import annotations
 
 import errno
@@ -29,11 +29,11 @@ class CarrelError(Exception):
 
 
 class InvalidRequest(CarrelError):
-    """The request itself is wrong; the message says what and how to fix it."""
+    """The request itself is wrong; the message names the fault and the remedy."""
 
 
 class Unauthorized(CarrelError):
-    """No token, or one that is not known."""
+    """No token, or an unknown one."""
 
 
 class Forbidden(CarrelError):
@@ -41,7 +41,7 @@ class Forbidden(CarrelError):
 
 
 class NotFound(CarrelError):
-    """There is no such box, command or file, or it belongs to somebody else."""
+    """There is no such box, command or file, or it belongs to another user."""
 
 
 class Conflict(CarrelError):
@@ -61,15 +61,20 @@ class IsDirectory(Conflict, IsADirectoryError):
 
 
 class NotDirectory(Conflict, NotADirectoryError):
-    """It is no directory, and one was expected; or what is above it is none."""
+    """A directory was expected, here or above in the path."""
 
 
 class QuotaExceeded(CarrelError):
     """The identity has used up its quota."""
 
 
+class PackagesUnavailable(InvalidRequest, RuntimeError):
+    """Packages cannot be installed: there is no such package or version, they do not go together, the index does not answer. The message has the
+    installer's own words."""
+
+
 class HostFull(CarrelError):
-    """The host cannot guarantee what was requested; the message says what is free."""
+    """The host cannot guarantee the requested resources; the message has the free ones."""
 
 
 class NoSpace(CarrelError):
@@ -85,7 +90,7 @@ class Unavailable(CarrelError):
 
 
 def last_lines(text: str, most: int = 10) -> str:
-    """The end of what a program said, for a message."""
+    """The end of a program's output, for a message."""
     lines = text.rstrip().splitlines()
     return "\n".join((["..."] if len(lines) > most else []) + [line[:500] for line in lines[-most:]])
 
@@ -95,7 +100,7 @@ class ExecFailed(CarrelError):
 
     def __init__(self, result: "ExecResult"):
         said = last_lines(result.stderr)
-        super().__init__(f"{result.command}: {result.reason}" + (f"\n{said}" if said else ""), code=result.outcome or "not_started")
+        super().__init__(f"{result.command}: {result.reason}" + (f"\n{said}" if said else ""), code=result.outcome)
         self.result = result
 
 
@@ -104,7 +109,7 @@ class ExecTimeout(ExecFailed, TimeoutError):
 
 
 class CellFailed(CarrelError, RuntimeError):
-    """A cell did not end well: it raised, said too much, or was interrupted. `result` has what it said until then."""
+    """A cell did not end well: it raised, printed too much, or was interrupted. `result` has its output until then."""
 
     def __init__(self, message: str, code: str = "error", result: "Result | None" = None):
         super().__init__(message, code=code)
@@ -136,11 +141,11 @@ class InterpreterUnavailable(Unavailable):
 
 
 class KernelUnavailable(Unavailable):
-    """There can be no kernel: its interpreter lacks something. The message says what, and the fix."""
+    """There can be no kernel: its interpreter lacks something. The message names it, and the remedy."""
 
 
 _BY_CODE: dict[str, type[CarrelError]] = {
-    "quota_exceeded": QuotaExceeded, "host_full": HostFull, "disk_full": NoSpace, "interpreter_failed": InterpreterUnavailable,
+    "quota_exceeded": QuotaExceeded, "host_full": HostFull, "disk_full": NoSpace, "packages_failed": PackagesUnavailable, "interpreter_failed": InterpreterUnavailable,
     "file_not_found": FileMissing, "permission_denied": PermissionDenied, "read_only": PermissionDenied, "is_a_directory": IsDirectory,
     "is_directory": IsDirectory, "not_a_directory": NotDirectory, "not_directory": NotDirectory,
 }
@@ -167,5 +172,5 @@ def from_response(status: int, body: Any) -> CarrelError:
 
 
 def conflict(message: str, code: str) -> CarrelError:
-    """What the server did not say, because it gave the directory's listing for a file, or a file for a listing."""
+    """The server gave a directory's listing for a file, or a file for a listing; this is the missing error."""
     return from_response(409, {"error": {"code": code, "message": message}})

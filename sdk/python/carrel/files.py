@@ -37,6 +37,7 @@ class FileInfo:
 
     @property
     def is_dir(self) -> bool:
+        """Whether it is a directory."""
         return self.type == "directory"
 
 
@@ -62,7 +63,7 @@ def _unsafe(member: tarfile.TarInfo, why: str) -> InvalidRequest:
 
 
 def _place(member: tarfile.TarInfo, to: str) -> str:
-    """Where a member goes. Its name must stay below, and no folder on the way may be a link, not even one that came before it."""
+    """The destination of a member. Its name must stay below, and no folder on the way may be a link, not even one from the same archive."""
     parts = [part for part in member.name.split("/") if part not in ("", ".")]
     if member.name.startswith("/") or ".." in parts:
         raise _unsafe(member, "leads out of it")
@@ -76,7 +77,7 @@ def _place(member: tarfile.TarInfo, to: str) -> str:
 
 
 def _unpack(archive: tarfile.TarFile, to: str) -> None:
-    """A stranger's archive. Python's own filters for that are newer than many Pythons."""
+    """An untrusted archive. Python's own filters for that are newer than many Pythons."""
     if os.path.islink(pathlib.PurePath(to)):
         # It may have come from a box, with an earlier copy.
         raise InvalidRequest(f"{to} is a link, which is not followed; name the directory itself: os.path.realpath()", code="unsafe_target")
@@ -91,7 +92,7 @@ def _unpack(archive: tarfile.TarFile, to: str) -> None:
         if os.path.lexists(path):
             os.unlink(path)
         if member.issym():
-            # What it points to, seen from where it is, must be below as well. A ".." after a name cannot be judged: the name may be a link.
+            # Its target, relative to its own place, must be below as well. A ".." after a name cannot be judged, because the name may be a link.
             inside = os.path.relpath(os.path.dirname(path), to)
             steps = [part for part in member.linkname.split("/") if part not in ("", ".")]
             climbs_later = ".." in itertools.dropwhile(lambda part: part == "..", steps)
@@ -129,14 +130,18 @@ class Files:
         return data
 
     def read_text(self, path: Path, encoding: str = "utf-8") -> str:
+        """A file as text."""
         return self.read(path).decode(encoding)
 
     def download(self, path: Path, to: Path | IO[bytes]) -> int:
-        """Copies a file out of the box; returns its size."""
+        """Copies a file out of the box and returns its size; or a directory with all that is in it (0)."""
         answer = self._box._transport.open("GET", self._url(path), fresh=True)
         try:
             if answer.type == "application/json":
-                raise conflict(f"{path} is a directory; use get_tree()", "is_directory")
+                if not isinstance(to, (str, os.PathLike)):
+                    raise conflict(f"{path} is a directory; name a directory to copy it to", "is_directory")
+                self.get_tree(path, to)
+                return 0
             if isinstance(to, (str, os.PathLike)):
                 with open(to, "wb") as out:
                     return self._copy(answer, out)
@@ -160,12 +165,16 @@ class Files:
         self._box._transport.open("PUT", self._url(path), query=query, body=body).all()
 
     def upload(self, source: Path, path: Path) -> None:
-        """Copies a file into the box, with its permissions."""
+        """Copies a file into the box, with its permissions; or a directory with all that is in it, which is called path then."""
+        if os.path.isdir(source):
+            self.mkdir(path)
+            self.put_tree(source, path)
+            return
         with open(source, "rb") as data:
             self.write(path, data, mode=os.fstat(data.fileno()).st_mode & 0o777)
 
     def list(self, path: Path = ".") -> List[FileInfo]:
-        """What is in a directory, in no particular order."""
+        """The entries of a directory, in no particular order."""
         entries: List[FileInfo] = []
         cursor = None
         while True:
@@ -180,9 +189,11 @@ class Files:
                 return entries
 
     def stat(self, path: Path, follow: bool = True) -> FileInfo:
+        """What a path is; with follow=False, what a link itself is."""
         return file_info(self._box._transport.call("GET", self._url(path), query={"stat": True, "follow": follow}))
 
     def exists(self, path: Path) -> bool:
+        """Whether there is something at this path."""
         try:
             self.stat(path)
             return True
@@ -192,15 +203,19 @@ class Files:
             return False
 
     def mkdir(self, path: Path, parents: bool = True, mode: int = 0o755) -> None:
+        """Makes a directory, and those above it."""
         self._box._transport.call("POST", self._url(path), json_body={"action": "mkdir", "parents": parents, "mode": f"{mode:04o}"})
 
     def move(self, path: Path, to: Path, overwrite: bool = False) -> None:
+        """Renames or moves within the box."""
         self._box._transport.call("POST", self._url(path), json_body={"action": "move", "to": absolute(to), "overwrite": overwrite})
 
     def chmod(self, path: Path, mode: int) -> None:
+        """Changes permissions."""
         self._box._transport.call("POST", self._url(path), json_body={"action": "chmod", "mode": f"{mode:04o}"})
 
     def remove(self, path: Path, recursive: bool = False) -> None:
+        """Removes a file, or with recursive=True a directory."""
         self._box._transport.call("DELETE", self._url(path), query={"recursive": recursive or None})
 
     def get_archive(self, path: Path) -> bytes:

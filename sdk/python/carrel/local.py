@@ -67,7 +67,7 @@ def _served(path: str) -> bool:
 
 
 def _own_place(path: str) -> bool:
-    """Whether nobody but root and this user can put another socket there, after it was looked who serves it."""
+    """Whether only root and this user can place a socket there after its server was checked."""
     folder = os.path.dirname(path)
     try:
         status, inner, outer = os.lstat(path), os.lstat(folder), os.stat(os.path.dirname(folder))
@@ -87,7 +87,7 @@ def usual_socket() -> str:
 
 
 def running_server() -> str | None:
-    """The URL of a server that is there: CARREL_URL, the user's own, the machine's."""
+    """The URL of a running server: CARREL_URL, the user's own, the machine's."""
     if os.environ.get("CARREL_URL"):
         return os.environ["CARREL_URL"]
     if os.geteuid() != 0:
@@ -104,7 +104,7 @@ def any_server() -> str:
 
 
 def find_guest() -> str | None:
-    """What kernels need in a box: CARREL_GUEST, in this package, or where it lies from the program. None: the server knows better."""
+    """The guest files that kernels need in a box: CARREL_GUEST, in this package, or relative to the program. None: the server finds them."""
     if os.environ.get("CARREL_GUEST"):
         return os.environ["CARREL_GUEST"]
     program = os.path.dirname(os.path.realpath(find_binary()))
@@ -179,7 +179,7 @@ def closed_prefix() -> str | None:
 
 
 def _links(python: str) -> List[str]:
-    """An interpreter, and what each link on the way to it names."""
+    """An interpreter, and the target of each link on the way to it."""
     found = [python]
     while os.path.islink(found[-1]) and len(found) < 9:
         found.append(os.path.join(os.path.dirname(found[-1]), os.readlink(found[-1])))
@@ -187,7 +187,7 @@ def _links(python: str) -> List[str]:
 
 
 def interpreter_folders(python: str) -> List[str]:
-    """What a box sees of an interpreter: the prefix of every link on the way to it, as the server finds them (front/config/layers.c)."""
+    """The files of an interpreter that a box sees: the prefix of every link on the way to it, as the server finds them (front/config/layers.c)."""
     prefixes = [os.path.dirname(os.path.dirname(path)) for path in _links(python)]
     return [p for p in prefixes if os.path.exists(os.path.join(p, "pyvenv.cfg")) or os.path.isdir(os.path.join(p, "lib"))]
 
@@ -195,8 +195,8 @@ def interpreter_folders(python: str) -> List[str]:
 def own_interpreter() -> Dict[str, str]:
     """The settings of a template whose interpreter is this one.
 
-    A link in a directory of programs (~/.local/bin/python3.12) belongs to no interpreter, and a box does not have it: what it leads to is meant. An
-    environment that was made with copies has no link that leads the server to what it was made from."""
+    A link in a directory of programs (~/.local/bin/python3.12) belongs to no interpreter, and a box does not have it: its target is used. An
+    environment that was made with copies has no link that leads the server to its base."""
     marks = "pyvenv.cfg", os.path.join("lib", os.path.basename(os.path.dirname(os.__file__)), "os.py")
     paths = _links(os.path.abspath(sys.executable))
     python = next((path for path in paths if any(os.path.exists(os.path.join(os.path.dirname(os.path.dirname(path)), mark)) for mark in marks)), paths[0])
@@ -205,9 +205,9 @@ def own_interpreter() -> Dict[str, str]:
 
 
 def kernel_settings(startup: str | None = None, early: bool = False) -> tuple[str, ...]:
-    """Settings of a private server whose kernels are the caller's own interpreter with the caller's own packages. early: there will be kernels."""
+    """Settings of a private server whose kernels use the caller's own interpreter and packages. early: there will be kernels."""
     settings = {} if early else {"zygote": "late"}
-    # Else the server finds the one of `carrel setup`, or says that there is none.
+    # Otherwise the server finds the interpreter of `carrel setup`, or reports that there is none.
     if sys.executable and _own_kernel():
         settings.update(own_interpreter())
     if startup:
@@ -216,7 +216,7 @@ def kernel_settings(startup: str | None = None, early: bool = False) -> tuple[st
 
 
 def _open_to_all(path: str) -> bool:
-    """Whether the user of a box can read it, whoever that is."""
+    """Whether the user of a box, whose id is not known yet, can read it."""
     mode = os.stat(path).st_mode
     return mode & 0o005 == 0o005 if os.path.isdir(path) else bool(mode & 0o004)
 
@@ -257,7 +257,7 @@ class PrivateServer:
         if startup:
             startup = readable_startup(startup, os.path.join(self.directory, "startup"))
         self._log = open(os.path.join(self.directory, "log"), "wb", opener=lambda path, flags: os.open(path, flags, 0o600))
-        # The file of settings is for the server that everybody uses: what that listens to is taken.
+        # The file of settings belongs to the shared server: its addresses are taken.
         command = [find_binary(), "serve", "--no-config", "--private", self.directory, *kernel_settings(startup, early),
                    *(word for setting in settings for word in ("--set", setting))]
         guest = find_guest()
@@ -271,7 +271,7 @@ class PrivateServer:
 
     @property
     def alive(self) -> bool:
-        """For a forked child, whose child the server is not, a server that answers is alive."""
+        """In a forked child the server is no child process; there a server that answers is alive."""
         if os.getpid() != self._owner:
             return _ready(self.socket)
         return self.process is not None and self.process.poll() is None
@@ -283,7 +283,7 @@ class PrivateServer:
             with open(os.path.join(self.directory, "log"), "rb") as log:
                 said = log.read().decode("utf-8", "replace")
             complaints = re.findall("^carrel: (.*)", said, re.MULTILINE)
-            # The server starts what ends again and again, but nobody waits for a keeper that cannot start here.
+            # The server restarts children that end again and again, but a keeper that cannot start here is not waited for.
             if is_over or len(complaints) >= _COMPLAINTS:
                 why = complaints[-1] if complaints else said[-2000:].strip()
                 raise Unavailable(f"the private server did not start: {why or 'it said nothing'}")

@@ -16,7 +16,7 @@ MAX_HEAD = 1 << 16      # bytes of an answer's first line and its fields
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server is. `base` is what stands before every path."""
+    """The address of a server. `base` is the prefix of every path."""
 
     host: str
     port: int
@@ -34,7 +34,7 @@ class Address:
         return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
 
     def fields(self) -> dict[str, str]:
-        """What every request needs."""
+        """Fields of every request."""
         result = {"Host": self.authority}
         if self.credentials is not None:
             result["Authorization"] = "Basic " + base64.b64encode(self.credentials.encode()).decode()

@@ -1,4 +1,4 @@
-"""What a box may reach, and what it was refused."""
+"""A box's network rules and refusals."""
 from __future__ import annotations
 
 from typing import Any, Dict, Mapping, Sequence
@@ -7,7 +7,7 @@ Raw = Dict[str, Any]
 
 
 def net_body(net: str | Mapping[str, Any] | None, allow: Sequence[str] | None, deny: Sequence[str] | None) -> str | Raw | None:
-    """What a box may reach, as the server wants it; None if nothing was said."""
+    """A box's network in the API's form; None if no option was given."""
     if isinstance(allow, str) or isinstance(deny, str):
         raise TypeError("allow and deny are lists of rules, as in allow=[\"index.example.org\"]")
     if not allow and not deny:
@@ -25,8 +25,9 @@ def update_body(changes: Mapping[str, Any]) -> Raw:
 
 
 def refused_line(raw: Raw) -> str:
-    """What the box was refused on the network meanwhile, in one line for people and models; empty if nothing was."""
+    """The box's refused connections meanwhile, in one line for people and models; empty if there were none."""
     refused = raw.get("refused")
     if not refused:
         return ""
-    return str(refused["message"]) + (f"; allow it with allow=[\"{refused['rule']}\"]" if refused.get("rule") else "")
+    index = ", or let packages be installed for the box: packages=[\"NAME\"]" if refused.get("is_index") else ""
+    return str(refused["message"]) + (f"; allow it with allow=[\"{refused['rule']}\"]{index}" if refused.get("rule") else "")

@@ -1,4 +1,4 @@
-"""What a command wrote, as far as the server keeps it."""
+"""A command's output, as far as the server keeps it."""
 from __future__ import annotations
 
 import base64
@@ -16,7 +16,7 @@ def bytes_of(raw: Mapping[str, Any], key: str) -> bytes:
 
 
 def left_out(count: int) -> str:
-    """What stands where so many bytes are missing."""
+    """The text that replaces so many missing bytes."""
     size, unit = float(count), "bytes"
     for larger in ("kB", "MB", "GB", "TB"):
         if size < 999.95:
@@ -47,14 +47,17 @@ class ExecLogs:
 
     @property
     def stdout(self) -> str:
+        """Standard output, as text."""
         return self.stdout_bytes.decode("utf-8", "replace")
 
     @property
     def stderr(self) -> str:
+        """Standard error, as text."""
         return self.stderr_bytes.decode("utf-8", "replace")
 
     @property
     def truncated(self) -> bool:
+        """Whether something is missing."""
         return self.stdout_dropped_bytes + self.stderr_dropped_bytes > 0
 
     def __str__(self) -> str:

@@ -16,7 +16,7 @@ _CHUNK = 1 << 16
 
 
 class Ports:
-    """What listens in a box, as HTTP through the server or as a port of this machine."""
+    """A server in a box, as HTTP through Carrel's server or as a port of this machine."""
 
     def __init__(self, box: "Box"):
         self._box = box
@@ -27,6 +27,7 @@ class Ports:
 
     def request(self, port: int, path: str = "/", method: str = "GET", body: bytes | None = None,
                 headers: Mapping[str, str] | None = None) -> bytes:
+        """A request by HTTP to a port of the box; the answer."""
         return self._box._transport.open(method, self.url(port, path), body=body, headers=headers).all()
 
     def forward(self, port: int, local: int = 0) -> "Forward":
@@ -67,7 +68,7 @@ class Forward:
             threading.Thread(target=self._serve, args=(local,), daemon=True).start()
 
     def _open(self) -> tuple[socket.socket, bytes]:
-        """A tunnel, and what came right behind its head."""
+        """A tunnel, and the bytes right after its head."""
         connection = self._transport.connection()
         connection.connect()
         sock = connection.sock
@@ -100,7 +101,7 @@ class Forward:
                 if rest:
                     local.sendall(rest)
                 _pump(remote, local)
-                # The box's side has ended: nobody reads what is still sent.
+                # The box's side has ended: further bytes are not read.
                 try:
                     local.shutdown(socket.SHUT_RD)
                 except OSError:

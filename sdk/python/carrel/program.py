@@ -11,7 +11,7 @@ from .errors import Unavailable
 
 
 def main() -> NoReturn:
-    # Kernels are of the environment that this package is installed in, if it has what they need.
+    # Kernels use the environment that this package is installed in, if it has the required packages.
     if sys.executable and importlib.util.find_spec("ipykernel"):
         os.environ.setdefault("CARREL_PYTHON", os.path.abspath(sys.executable))
     try:

@@ -41,7 +41,7 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 class Answer:
-    """An answer whose body is still to be read. Reading all of it gives the connection back; close() ends it in any case."""
+    """An answer whose body can be read. Reading all of it returns the connection for reuse; close() ends it in any case."""
 
     def __init__(self, transport: "Transport", connection: http.client.HTTPConnection, response: http.client.HTTPResponse, keep: bool):
         self._transport = transport
@@ -58,7 +58,7 @@ class Answer:
         try:
             data = self.response.read() if size is None else self.response.read(size)
             if not data and size and self.response.length:
-                # Of a part that was asked for, http.client does not say that it is the last for want of more.
+                # http.client does not report that a part was the last because nothing more came.
                 raise http.client.IncompleteRead(b"", self.response.length)
             return data
         except (http.client.HTTPException, OSError) as e:
@@ -158,13 +158,13 @@ class Transport:
                     response = answer
                 else:
                     connection.close()
-                    # The server may have closed a kept connection just now. What must not happen twice is not sent again.
+                    # The server may have closed a kept connection just now. A request that must not happen twice is not retried.
                     if kept is not None and method in REPEATABLE and (body is None or isinstance(body, bytes)):
                         fresh = True
                         continue
                     raise Unavailable(f"cannot reach the server at {self.url}: {e or type(e).__name__}") from e
             except BaseException:
-                connection.close()      # Ctrl-C: so the server learns that nobody waits, and ends what was asked for
+                connection.close()      # Ctrl-C: the server sees the client go away, and ends the request
                 raise
             break
         result = Answer(self, connection, response, keep=not fresh)
@@ -174,7 +174,7 @@ class Transport:
 
     @staticmethod
     def _early_answer(connection: http.client.HTTPConnection, error: Exception) -> http.client.HTTPResponse | None:
-        """A server that refuses an upload answers and closes before it has read everything; the answer is what matters."""
+        """A server that refuses an upload answers and closes before it has read everything; the answer counts."""
         if not isinstance(error, (BrokenPipeError, ConnectionResetError)) or connection.sock is None:
             return None
         response = http.client.HTTPResponse(connection.sock)

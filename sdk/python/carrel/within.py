@@ -8,8 +8,8 @@ T = TypeVar("T")
 
 
 async def within(seconds: float | None, what: Awaitable[T]) -> T:
-    """What it waits for, or asyncio.TimeoutError. asyncio.wait_for() loses, before Python 3.12, a cancellation that comes in the very moment in
-    which the result does; then a caller that was cancelled goes on for ever."""
+    """The awaited result, or asyncio.TimeoutError. Before Python 3.12 asyncio.wait_for() loses a cancellation that comes at the very moment of
+    the result; the cancelled caller then continues for ever."""
     task = asyncio.ensure_future(what)
     try:
         await asyncio.wait({task}, timeout=seconds)
@@ -27,4 +27,4 @@ async def _end(task: "asyncio.Future[T]") -> None:
     task.cancel()
     await asyncio.wait({task})
     if not task.cancelled():
-        task.exception()        # looked at, so that nobody is told that it was not
+        task.exception()        # so that asyncio does not report an unread exception

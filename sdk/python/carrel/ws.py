@@ -75,14 +75,14 @@ def encode_frame(opcode: int, data: bytes) -> bytes:
 
 
 class Frames:
-    """Takes what comes from a server apart. An event is (opcode, data) of a whole message or of a control frame."""
+    """Parses bytes of a server. An event is (opcode, data) of a whole message or of a control frame."""
 
     def __init__(self, max_size: int = MAX_MESSAGE):
         self._max = max_size
         self._buffer = bytearray()
-        self._need = 2                  # bytes without which nothing can be said
+        self._need = 2                  # the fewest bytes that can be parsed
         self._parts = bytearray()
-        self._kind: int | None = None   # of the message whose fragments come
+        self._kind: int | None = None   # of the message whose fragments arrive
 
     def feed(self, data: bytes) -> List[Event]:
         self._buffer += data
@@ -98,7 +98,7 @@ class Frames:
                 yield event
 
     def _frame(self) -> tuple[int, bool, bytes] | None:
-        """The next whole frame; None if it is not all there."""
+        """The next whole frame; None if it is incomplete."""
         have = self._buffer
         self._need = 2
         if len(have) < 2:
@@ -205,7 +205,7 @@ class Handshake:
 
 
 class _Common:
-    """What both clients share: the queue of what came, and what answers by itself."""
+    """Shared by both clients: the queue of received messages, and automatic answers."""
 
     def __init__(self, max_size: int):
         self._frames = Frames(max_size)
@@ -214,7 +214,7 @@ class _Common:
         self._asked = False             # a ping is on its way
 
     def _next(self) -> tuple[Message | None, bytes]:
-        """The next message, if there is one, and what is to be sent at once."""
+        """The next message, if there is one, and bytes to send at once."""
         answer = b""
         while self._ready:
             opcode, data = self._ready.pop(0)
@@ -241,7 +241,7 @@ class WebSocket(_Common):
     def __init__(self, url: str, *, headers: Mapping[str, str] | None = None, subprotocols: tuple[str, ...] = (),
                  unix: str | None = None, timeout: float | None = 30, max_size: int = MAX_MESSAGE):
         super().__init__(max_size)
-        self._early = b""               # what came right behind the handshake
+        self._early = b""               # bytes right after the handshake
         handshake = Handshake(url, headers, subprotocols, unix)
         deadline = None if timeout is None else time.monotonic() + timeout
         try:

@@ -1,13 +1,13 @@
-/* A family from its making to its end.
+/* A family from its creation to its end.
  *
  * It is made like a box: keeper, detached trees, clone3, init. Three things differ. Its user namespace may have
  * children, its boxes. Its id map covers, besides a range of its own, the whole reserve, so that every box can have a
- * range that no other box of the host has. And its only payload is the zygote, which is sealed otherwise
+ * range that no other box of the host has. And its only payload is the zygote, which is sealed in another way
  * (family_zygote.c).
  *
  * All processes are the keeper's own children: init and zygote because it cloned them, boxes' inits and payloads
- * because they are born with CLONE_PARENT. So the zygote's end changes nothing for its children, the keeper alone
- * learns how a payload ended, and whatever a hostile zygote gives birth to in that way is found and reaped. */
+ * because they are born with CLONE_PARENT. So the zygote's end changes nothing for its children, only the keeper learns
+ * how a payload ended, and it finds and reaps every child that a hostile zygote creates in that way. */
 #define _GNU_SOURCE
 #include "box/family/family.h"
 
@@ -28,7 +28,7 @@
 #include "box/payload.h"
 #include "box/tree.h"
 
-enum { CONTROL_BYTES = 8 << 20, PIDS_MOST = 4194304 /* the kernel takes no larger limit */ };
+enum { CONTROL_BYTES = 8 << 20, PIDS_MOST = 4194304 /* the kernel accepts no larger limit */ };
 
 void family_plan(struct plan *plan)
 {
@@ -61,7 +61,7 @@ static int make_tree(struct box_host *host, const struct plan *plan, struct engi
     int link[2] = { -1, -1 };
 
     int r = box_begin(host, plan, box, e);
-    /* Only its program may be mounted in it, and that belongs to nobody there. */
+    /* Only its program may be mounted in it, and no user of the family owns that. */
     box->keep_own = host->ids.size == 1;
     box_settle_files(box);
     if (r == 0)
@@ -113,8 +113,8 @@ static int raise_tree(struct box_host *host, struct engine_box *box, struct err 
     return 0;
 }
 
-/* On v1 the leaf's pids directory becomes the bound of the whole family. The zygote has one in it, with the limit that
- * it was given, and so has every box. */
+/* On v1 the leaf's pids directory bounds the whole family. The zygote has its own below it, with its given limit, and
+ * so has every box. */
 static int make_bound(struct box_host *host, struct family *family, struct err *e)
 {
     struct cgroup *leaf = &family->box.leaf;
@@ -161,7 +161,7 @@ static int start_zygote(struct family *family, const struct start *start, struct
         return err_at(e, errno, STEP_CLONE, 0, "zygote's control");
     family->control = control[0];
     FD their_control = control[1];
-    /* Many boxes may be asked for at once, and a request has 8 KiB. Without the right to it, it stays as it is. */
+    /* Many boxes may be requested at once, and a request has 8 KiB. If this is not permitted, the size stays. */
     int queue = CONTROL_BYTES;
     if (setsockopt(family->control, SOL_SOCKET, SO_SNDBUFFORCE, &queue, sizeof queue) < 0)
         (void)setsockopt(family->control, SOL_SOCKET, SO_SNDBUF, &queue, sizeof queue);
@@ -211,13 +211,13 @@ int family_create(struct box_host *host, const struct plan *plan, const struct s
         family_destroy(host, family);
         return r;
     }
-    /* What is on us is on the zygote; then come its own and the payload's. */
+    /* A sealed child inherits our filters; the zygote's and the payload's come on top. */
     unsigned own = family_count_filters();
     family->filters = own == UINT_MAX ? 0 : own + 2;
     return 0;
 }
 
-/* Has its program been exec'd? */
+/* Whether its program was exec'd. */
 static int zygote_started(struct family *family, struct err *e)
 {
     struct note note;
@@ -274,7 +274,7 @@ void family_kill(struct family *family)
     box_kill(&family->box);
 }
 
-/* Init ends when everybody in its pid namespace has been reaped, and who was born with CLONE_PARENT waits for us. */
+/* Init ends when everything in its pid namespace has been reaped, and children born with CLONE_PARENT wait for us. */
 int family_release(struct box_host *host, struct family *family)
 {
     struct process_end end;

@@ -1,4 +1,4 @@
-/* Making a box of a family.
+/* Makes a box of a family.
  *
  *   keeper                     midwife                              init
  *   trees, cgroup leaf
@@ -9,20 +9,20 @@
  *                               opens the `tasks` files
  *                               clone3, CLONE_PARENT ------------->
  *                               writes the id maps
- *   takes init and files <----  ends
+ *   takes init and files <----  exits
  *   "go" --------------------------------------------------------->  own /proc, loopback up
- *   asks the zygote for the first payload                            gives up its rights, reaps
+ *   requests the first payload                                       drops its rights, reaps
  *
- * The keeper does not wait for the midwife: family_box_create() ends with its clone, and its word comes on box->birth.
- * Whoever is of the zygote's own user outside may stop or kill a midwife at any moment, also between init's birth and
- * that word. So its end is watched as well as its word, and an init of which nobody has told is looked for: it is the
+ * The keeper does not wait for the midwife: family_box_create() ends with its clone, and its report comes on
+ * box->birth. A process with the zygote's own uid outside may stop or kill a midwife at any moment, also between init's
+ * birth and that report. So its end is watched as well as its report, and an unreported init is searched for: it is the
  * child of ours whose root is the box's.
  *
- * The clone by Z makes Z the owner of the box's user namespace, and that is what lets the zygote, which has no
- * capability, join the box. Because the midwife's mount namespace belongs to the family and init's copy of it does not,
- * all that the midwife has attached is locked: even a process that joins the box and has every capability there cannot
- * make a read-only tree writable. The midwife writes the maps because only a member of the family's user namespace may;
- * so it must be able to open init's files in /proc, and init is dumpable until it has its maps. */
+ * The clone by Z makes Z the owner of the box's user namespace, and that lets the zygote, which has no capability, join
+ * the box. Because the midwife's mount namespace belongs to the family and init's copy of it does not, all mounts of
+ * the midwife are locked: even a process that joins the box and has every capability there cannot make a read-only tree
+ * writable. The midwife writes the maps because only a member of the family's user namespace may; so it must be able to
+ * open init's files in /proc, and init is dumpable until it has its maps. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -44,6 +44,7 @@
 #include "base/fd.h"
 #include "base/title.h"
 #include "box/family/family_impl.h"
+#include "box/leafview.h"
 #include "box/making.h"
 #include "box/payload.h"
 #include "box/tree.h"
@@ -57,14 +58,14 @@ struct birth {
     const struct plan     *plan;
     struct trees          *trees;
     int                    link;        /* init's, to the keeper */
-    int                    door;        /* init's: where payloads' listeners come in */
+    int                    door;        /* init's: for payloads' listeners */
     int                    report;      /* the midwife's, to the keeper */
 };
 
-/* The midwife's last word: init's pidfd and the `tasks` files come with it; the first also if the birth has failed. */
+/* The midwife's last message carries init's pidfd and the `tasks` files; the pidfd also if the birth has failed. */
 enum { BIRTH_INIT, BIRTH_TASKS, BIRTH_FDS = BIRTH_TASKS + CG_CONTROLLERS };
 
-/* Ids as the family calls them. The capabilities in the family's user namespace stay. */
+/* Ids as seen in the family. The capabilities in the family's user namespace stay. */
 static int change_ids(uid_t uid, gid_t gid)
 {
     if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) < 0)
@@ -87,7 +88,7 @@ static int write_maps(const struct birth *b, pid_t init)
     return process_map_ids(init, uids, gids, !b->host->can_setgroups);
 }
 
-/* A `tasks` file moves whom its opener could move: opened by Z, the zygote's own processes and nobody else. */
+/* A `tasks` file can move the processes that its opener could move: opened by Z, only the zygote's own. */
 static int open_tasks(const struct cgroup *leaf, int *fds, size_t *n)
 {
     for (size_t i = 0; i < CG_CONTROLLERS; i++) {
@@ -109,7 +110,7 @@ static int enter_family(const struct birth *b, struct err *e)
         return err_at(e, errno, STEP_JOIN, 0, "the family's user namespace");
     if (unshare(CLONE_NEWNS) < 0)
         return err_at(e, errno, STEP_JOIN, 0, "mount namespace");
-    /* An overlay works with the rights of who mounted it, so that must be somebody whom the box's files know. */
+    /* An overlay works with the rights of its mounter, so that must be an id that the box's files know. */
     if (b->plan->writable_root && (r = change_ids(root, root)) < 0)
         return err_at(e, -r, STEP_RIGHTS, 0, "ids of the midwife");
     return 0;
@@ -170,7 +171,7 @@ static _Noreturn void midwife_run(struct birth *b)
     _exit(link_send(b->report, &note, sizeof note, fds, n) < 0);
 }
 
-/* The number of a process whose descriptor came from another pid namespace. */
+/* The pid of a process whose descriptor came from another pid namespace. */
 static pid_t pid_of(int pidfd)
 {
     char path[40], text[512];
@@ -182,7 +183,7 @@ static pid_t pid_of(int pidfd)
     return line ? (pid_t)strtol(line + 5, NULL, 10) : 0;
 }
 
-/* The midwife's word: 1 if it was good, 0 if there is none, -errno. */
+/* Reads the midwife's report: 1 if it succeeded, 0 if there is none, -errno. */
 static int take_birth(struct engine_box *box, struct err *e)
 {
     struct note note;
@@ -202,7 +203,7 @@ static int take_birth(struct engine_box *box, struct err *e)
     return box->init.pid > 0 ? 1 : err_at(e, ESRCH, STEP_CLONE, 0, "init");
 }
 
-/* init is ours although the midwife gives birth to it, and so is the midwife. */
+/* init is our child although the midwife clones it, and so is the midwife. */
 static int send_midwife(struct birth *b, struct engine_box *box, struct err *e)
 {
     int pair[2];
@@ -218,7 +219,7 @@ static int send_midwife(struct birth *b, struct engine_box *box, struct err *e)
     return r < 0 ? err_at(e, -r, STEP_CLONE, 0, "midwife") : 0;
 }
 
-/* Its tasks files are for Z, who opens them. */
+/* The `tasks` files belong to Z, who opens them. */
 static int lend_leaf(struct box_host *host, const struct family *family, struct engine_box *box, bool freezer,
                      struct err *e)
 {
@@ -243,7 +244,7 @@ static int open_network(struct engine_box *box, struct err *e)
     return box->ns.net < 0 ? err_at(e, errno, STEP_JOIN, 0, "network") : 0;
 }
 
-/* Everything after init has been born. */
+/* Everything after init's birth. */
 static int raise_box(struct engine_box *box, struct err *e)
 {
     int r = box_open_namespaces(box->init.pid, &box->ns);
@@ -257,7 +258,7 @@ static int raise_box(struct engine_box *box, struct err *e)
     return family_fork(box, &box->first, e);
 }
 
-/* Waits at most so long; -1: for ever. */
+/* Waits at most wait_ms; -1: unlimited. */
 static bool midwife_has_ended(const struct engine_box *box, int wait_ms)
 {
     struct pollfd ended = { .fd = box->midwife.pidfd, .events = POLLIN };
@@ -274,8 +275,8 @@ static void close_birth(struct engine_box *box)
     box->root = fd_close(box->root);
 }
 
-/* The birth came to nothing, and the midwife has said its last word or has ended: nobody is born any more. Whoever was
- * is our child and keeps its number until we reap it. */
+/* The birth failed, and the midwife has reported or exited: no further process is born. An existing one is our child
+ * and keeps its pid until we reap it. */
 static void give_up(struct engine_box *box)
 {
     pid_t init = box->init.pidfd < 0 && box->root >= 0 ? family_find_init(box->root_device) : 0;
@@ -284,7 +285,7 @@ static void give_up(struct engine_box *box)
     if (pidfd >= 0)
         box->init = (struct process){ .pid = init, .pidfd = pidfd };
     else if (init > 0)
-        kill(init, SIGKILL);        /* no descriptor is left for it; it is reaped as a stranger */
+        kill(init, SIGKILL);        /* no descriptor is left for it; it is reaped as an unknown child */
     (void)!process_signal(&box->init, SIGKILL);
     close_birth(box);
 }
@@ -296,7 +297,7 @@ int family_box_born(struct engine_box *box, struct err *e)
     if (r == 0) {
         if (!midwife_has_ended(box, 0))
             return 0;
-        /* What it said before its end is there. */
+        /* A message from before its end can still be read. */
         if ((r = take_birth(box, e)) == 0)
             r = err_at(e, ECHILD, STEP_CLONE, 0, "the midwife ended");
     }
@@ -335,7 +336,7 @@ int family_box_wait_born(struct engine_box *box, bool block, struct err *e)
     }
     if (r == 0 && block)
         return err_at(e, ETIMEDOUT, STEP_CLONE, 0, "the box was not born in time");
-    /* It has nothing left to do but to end. */
+    /* It is done and will exit. */
     if (r > 0)
         (void)!process_reap(&box->midwife, block, &how);
     return r;
@@ -357,20 +358,15 @@ int family_box_create(struct box_host *host, struct family *family, const struct
     if (r == 0 && plan->profile != family->box.profile)
         r = err_at(e, EINVAL, STEP_USAGE, 0, "a box must have the profile of its family");
     if (r == 0 && plan->limits.nofile > family->box.files.most)
-        r = err_set(e, ENOTSUP, STEP_USAGE, "nofile may be %u here: what a zygote forks has no more than the zygote",
+        r = err_set(e, ENOTSUP, STEP_USAGE, "nofile may be %u here: a zygote's children have no more than the zygote",
                     family->box.files.most);
     if (r == 0)
         r = trees_make(host, plan, &box->ids, box->keep_own, &trees, e);
-    struct stat status = { 0 };
-    if (r == 0 && fstat(trees.root, &status) < 0) {
-        r = err_at(e, errno, STEP_ROOT, 0, "/");
-        trees_close(&trees, plan->n_mounts);
-    }
     if (r < 0) {
         box_destroy(host, box, &end);
         return r;
     }
-    box->root_device = status.st_dev;
+    box->root_device = trees.device;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) < 0)
         r = err_at(e, errno, STEP_CLONE, 0, "init's link");
     if (r == 0)
@@ -383,6 +379,8 @@ int family_box_create(struct box_host *host, struct family *family, const struct
     };
     if (r == 0)
         r = lend_leaf(host, family, box, freezer, e);
+    if (r == 0)
+        leafview_add(plan, &box->leaf, &trees);
     if (r == 0)
         r = send_midwife(&birth, box, e);
     fd_close(link[1]);

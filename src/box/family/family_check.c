@@ -1,11 +1,11 @@
-/* Is a child that a zygote handed over really a sealed payload of its box? The zygote runs the tenant's code and may be
- * hostile, so the keeper looks for itself, from outside, through /proc. What it looks at can only ever be lost, never
- * regained: no capability, no_new_privs, filters. Once those hold for the only thread, the child can no longer change
- * its ids, its namespaces or its cgroup either, so these are read after.
+/* Checks whether a child from a zygote really is a sealed payload of its box. The zygote runs the tenant's code and may
+ * be hostile, so the keeper checks from outside, through /proc. It reads properties that a process can only lose or
+ * gain for good: capabilities, no_new_privs, filters. Once those are right for the only thread, the child can no longer
+ * change its ids, its namespaces or its cgroup either, so these are read afterwards.
  *
- * What cannot be seen from outside is which filter the child has loaded; the zygote's own, which the keeper's code has
- * put on before exec, is as narrow as the profile but for calls that need capabilities. Nor can Landlock be seen: a
- * hostile child may do without it, in its box. */
+ * It is not visible from outside which filter the child has loaded; the zygote's own, which the keeper's code set
+ * before exec, is as narrow as the profile, except for calls that need capabilities. Landlock is not visible either: a
+ * hostile child may lack it, in its box. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -65,7 +65,7 @@ unsigned family_count_filters(void)
     return text ? (unsigned)strtoul(text, NULL, 10) : UINT_MAX;
 }
 
-/* Returns what is wrong, or NULL. */
+/* Returns the fault, or NULL. */
 static const char *look_at_rights(const struct engine_box *box, const char *status)
 {
     static const char *const sets[] = { "CapPrm", "CapEff", "CapBnd" };
@@ -165,7 +165,7 @@ int family_check(const struct engine_box *box, pid_t pid, struct process *ret, s
     char path[32], status[STATUS_MAX];
     const char *wrong = NULL;
 
-    /* A child of ours keeps its number until we reap it. */
+    /* A child of ours keeps its pid until we reap it. */
     if (pid <= 0 || family_is_child(pid) < 0)
         return err_at(e, EPERM, STEP_RIGHTS, 0, "the zygote's child was refused: it is not the keeper's child");
     FD pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -174,7 +174,7 @@ int family_check(const struct engine_box *box, pid_t pid, struct process *ret, s
     if (pidfd < 0 || dir < 0)
         return err_at(e, errno, STEP_RIGHTS, 0, "the zygote's child");
 
-    /* Twice: with a second thread, or before, the first would prove nothing about what the thread that is left has. */
+    /* Twice: with a second thread around, the first check would prove nothing about the remaining thread. */
     for (int i = 0; i < 2 && !wrong; i++) {
         if (fd_read_file(dir, "status", status, sizeof status) < 0)
             return err_at(e, EIO, STEP_RIGHTS, 0, "the zygote's child cannot be looked at");
@@ -202,7 +202,7 @@ static int is_in_namespace(pid_t pid, const struct stat *namespace)
     return stat(path, &its) < 0 ? -errno : its.st_dev == namespace->st_dev && its.st_ino == namespace->st_ino;
 }
 
-/* Calls back for every child; more of them than fit come in a later round. */
+/* Calls back for every child; children beyond the buffer come in a later round. */
 static void each_child(void (*call)(pid_t pid, void *arg), void *arg)
 {
     static char text[CHILDREN_MAX];
@@ -231,7 +231,7 @@ static bool has_ended(pid_t pid)
     return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) == 0 && info.si_pid == pid;
 }
 
-/* In how many pid namespaces a process is, by its status file. */
+/* The depth of pid namespaces that a process is in, from its status file. */
 static unsigned count_numbers(const char *status)
 {
     unsigned n = 0;
@@ -243,7 +243,7 @@ static unsigned count_numbers(const char *status)
     return n;
 }
 
-/* Is it PID 1 in the innermost of them? */
+/* Whether it is PID 1 in the innermost of them. */
 static bool is_first(const char *status)
 {
     const char *text = find(status, "NSpid");
@@ -266,7 +266,7 @@ static void look_for_init(pid_t pid, void *arg)
     snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
     if (s->found || fd_read_file(AT_FDCWD, path, status, sizeof status) < 0 || !is_first(status))
         return;
-    /* Nobody but an init is looked at: where that has its root is our own doing, so nothing here can block. */
+    /* Only inits are examined: we chose their root, so this cannot block. */
     snprintf(path, sizeof path, "/proc/%d/root", (int)pid);
     if (stat(path, &root) == 0 && root.st_dev == s->root)
         s->found = pid;
@@ -285,11 +285,11 @@ static bool is_of(const struct engine_box *box, uint32_t id)
     return (id == 0 && (box->keep_own || box->ids.size == 1)) || id - box->ids.base < box->ids.size;
 }
 
-/* On recent kernels a process that has ended and was not dumpable shows its namespaces to the host's root only. Whose
- * it was is told by how deep it was and by its ids then: those of the box, or of the family as long as it is not
- * sealed. What the keeper itself waits for has neither: other boxes and families have other ids, and the zygote is less
- * deep than a box. Where there is only one id, another box's payload may be taken for it; to lose its status is less
- * than never to end. */
+/* On recent kernels a zombie that was not dumpable shows its namespaces to the host's root only. Its origin is then
+ * told by its depth and its ids: those of the box, or of the family as long as it is not sealed. Children that the
+ * keeper itself waits for have neither: other boxes and families have other ids, and the zygote is less deep than a
+ * box. With a single id, another box's payload may be mistaken for it; losing its exit status is better than a box that
+ * never ends. */
 static bool looks_like_ours(pid_t pid, const struct family_sweep_job *s)
 {
     const struct family *family = s->box->family;

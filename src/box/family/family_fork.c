@@ -1,15 +1,15 @@
-/* Asking a zygote for a payload.
+/* Requests a payload from a zygote.
  *
  *   keeper                     zygote                   helper                     child
  *   request, with the box's
  *   namespaces and a link ---> clones, CLONE_PARENT ---> cgroup, six setns
- *                                                        clones, CLONE_PARENT ---> seals itself as every payload does
- *   reaps the helper                                     ends
- *   looks at the child <------------------------------------------------------- "ready" on the link
+ *                                                        clones, CLONE_PARENT ---> seals itself like every payload
+ *   reaps the helper                                     exits
+ *   checks the child <--------------------------------------------------------- "ready" on the link
  *   the command ----------------------------------------------------------------> runs
  *
- * The keeper knows the child by the credentials that the kernel adds to its word. Nobody answers on the control socket,
- * so a zygote has no means to hold the keeper up: a request goes out without waiting, and the link is polled with a
+ * The keeper knows the child by the credentials that the kernel adds to its message. Nothing is answered on the control
+ * socket, so a zygote cannot hold the keeper up: a request is sent without blocking, and the link is polled with a
  * deadline. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -32,7 +32,8 @@ void family_reap(struct family *family)
 {
     siginfo_t info;
 
-    /* By its own number first: until its setsid it is in our group, and one that ended before is not found by its. */
+    /* By its own pid first: it joins the group only with its setsid, and one that ended before is not found by the
+     * group. */
     if (family->zygote.pidfd >= 0)
         (void)!process_reap(&family->zygote, 0, &family->zygote_end);
     for (;;) {
@@ -40,7 +41,7 @@ void family_reap(struct family *family)
         if (family->group == 0)
             return;
         if (waitid(P_PGID, (id_t)family->group, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) < 0) {
-            /* Nobody is left in it, so its number may become another's. */
+            /* The group is empty, so its number may be reused. */
             if (family->zygote.pidfd < 0)
                 family->group = 0;
             return;
@@ -98,7 +99,7 @@ int family_fork(struct engine_box *box, struct payload *ret, struct err *e)
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return err_at(e, errno, STEP_CLONE, 0, "payload link");
     FD ours = pair[0], theirs = pair[1];
-    /* One that does not read must not stop the keeper. */
+    /* A child that does not read must not block the keeper. */
     if (setsockopt(ours, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) < 0 || fcntl(ours, F_SETFL, O_NONBLOCK) < 0)
         return err_at(e, errno, STEP_CLONE, 0, "payload link");
 
@@ -125,7 +126,7 @@ int family_fork(struct engine_box *box, struct payload *ret, struct err *e)
     return 0;
 }
 
-/* A word of the child, or of the helper before it, and who said it. 1, 0 if there is none, -errno. */
+/* Receives a message of the child, or of the helper before it, and its sender. 1, 0 if there is none, -errno. */
 static int listen_to(int link, struct note *note, pid_t *ret_pid)
 {
     struct fdpass passed;
@@ -141,7 +142,7 @@ static int listen_to(int link, struct note *note, pid_t *ret_pid)
     return (size_t)n == sizeof *note && !passed.cut ? 1 : -EPROTO;
 }
 
-/* Where a process can only be born into its cgroup, or moved by us. */
+/* For hosts where a process can only be born into its cgroup, or moved by us. */
 static int put_into_cgroup(const struct engine_box *box, int link, pid_t helper, struct err *e)
 {
     struct order order = { .kind = ORDER_JOIN };
@@ -201,7 +202,7 @@ int family_forked(struct engine_box *box, struct payload *payload, int timeout_m
         if (poll(&link, 1, (int)((end - now + 999) / 1000)) < 0 && errno != EINTR)
             return err_at(e, errno, STEP_WAIT, 0, "poll");
     }
-    /* The helper has ended by now or is about to; as a zombie it would count in the box. */
+    /* The helper has exited or is about to; as a zombie it would count in the box. */
     if (r > 0)
         family_reap(box->family);
     return r;

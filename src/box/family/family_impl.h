@@ -1,4 +1,4 @@
-/* Between the files of family_*.c. */
+/* Shared by the family_*.c files only. */
 #ifndef CARREL_BOX_FAMILY_FAMILY_IMPL_H
 #define CARREL_BOX_FAMILY_FAMILY_IMPL_H
 
@@ -20,9 +20,9 @@ struct zygote_job {
 /* From birth in the family's pid namespace to the exec of the program. */
 _Noreturn void zygote_run(const struct zygote_job *job);
 
-/* Is pid a child of ours and sealed, in this box, in its cgroup? Then *ret is it. */
+/* Checks that pid is our child and sealed, in this box and its cgroup; *ret is then its process. */
 MUST_CHECK int family_check(const struct engine_box *box, pid_t pid, struct process *ret, struct err *e);
-/* How many seccomp filters are on this process; 0 if the kernel does not tell. */
+/* The number of seccomp filters on this process; UINT_MAX if the kernel does not show it. */
 unsigned       family_count_filters(void);
 /* -ECHILD if it is not our child. */
 MUST_CHECK int family_is_child(pid_t pid);

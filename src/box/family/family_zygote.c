@@ -1,13 +1,13 @@
 /* The zygote until its program is exec'd. It is sealed before a single byte of that program runs, because the program
- * imports what the tenant chose:
+ * imports modules of the tenant's choice:
  *
  *   join the family's namespaces and cgroup; own network, cgroup and mount namespaces, the last without /proc
  *   rights: session, rlimits, ids, no capability, keyring, no_new_privs
- *   seccomp: what its children's profile allows, and what joining and sealing take (policy_zygote_filter)
+ *   seccomp: its children's profile, plus the calls for joining and sealing (policy_zygote_filter)
  *
- * There is no Landlock on it. A child inherits the domain, whose rules could only name files of the family, not those
- * of boxes to come; and a domain without rules still forbids to rename and link between directories. What Landlock
- * would add, no mounting, the filter and the locked mounts of a box hold. */
+ * It has no Landlock. A child would inherit the domain, whose rules could only name files of the family, not those of
+ * later boxes; and a domain without rules still forbids renaming and linking between directories. The filter and the
+ * locked mounts of a box already forbid mounting, which is what Landlock would add. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -67,7 +67,7 @@ static int give_up_rights(const struct engine_box *family, int keeper, struct er
     return 0;
 }
 
-/* 0, 1, 2 and the control socket as 3. The link stays until exec, and so does a command that is packed. */
+/* 0, 1, 2 and the control socket as 3. The link stays open until exec, and so does a packed command. */
 static int place_fds(const struct zygote_job *job, int *link, int *ret_keeper, int *ret_packed, struct err *e)
 {
     FD null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -82,7 +82,7 @@ static int place_fds(const struct zygote_job *job, int *link, int *ret_keeper, i
 
     if (null < 0)
         return err_at(e, errno, STEP_STDIO, 0, "/dev/null");
-    /* First out of the way of the numbers that they get. */
+    /* First moved away from the target numbers. */
     for (size_t i = 0; i < 7; i++)
         if ((high[i] = fcntl(high[i] >= 0 ? high[i] : null, F_DUPFD_CLOEXEC, ZYGOTE_CONTROL + 1)) < 0)
             return err_at(e, errno, STEP_STDIO, i, "descriptors");

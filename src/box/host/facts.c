@@ -9,7 +9,7 @@
 #include "base/fd.h"
 #include "box/plan.h"
 
-/* Reads the name as a tree of the box if it exists: a link is made again, a folder or file is bound. */
+/* Adds the name as a tree of the box if it exists: a link is copied, a folder or file is bound. */
 static int add_tree(struct host_facts *facts, int root, const char *name, struct err *e)
 {
     struct stat status;
@@ -34,7 +34,7 @@ static int add_tree(struct host_facts *facts, int root, const char *name, struct
     return 0;
 }
 
-static int read_host(struct host_facts *facts, struct err *e)
+static int read_host(struct host_facts *facts, bool for_network, struct err *e)
 {
     static const char *const names[] = { "usr", "bin", "sbin", "lib", "lib64", "lib32", "libx32" };
     FD root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -46,7 +46,7 @@ static int read_host(struct host_facts *facts, struct err *e)
         if (r < 0)
             return r;
     }
-    facts_read_etc(facts);
+    facts_read_etc(facts, for_network);
     ssize_t n = readlink("/etc/localtime", facts->zone, sizeof facts->zone - 1);
     facts->zone[n > 0 ? n : 0] = '\0';
     if (strncmp(facts->zone, "/usr/", 5) != 0)
@@ -54,14 +54,31 @@ static int read_host(struct host_facts *facts, struct err *e)
     return 0;
 }
 
-int facts_read_root(struct host_facts *facts, const char *root, struct err *e)
+/* In a box on such a root its user must have a name. No link is followed: it would lead to the host's file. */
+static void read_accounts(struct host_facts *facts, int root)
+{
+    static const char *const names[] = { "passwd", "group" };
+    struct stat status;
+    FD etc = openat(root, "etc", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    for (size_t i = 0; i < 2 && etc >= 0; i++) {
+        FD fd = openat(etc, names[i], O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        if (fd < 0 || fstat(fd, &status) < 0 || !S_ISREG(status.st_mode) || status.st_size >= FACTS_ACCOUNTS)
+            continue;
+        ssize_t n = read(fd, facts->accounts[i], FACTS_ACCOUNTS - 1);
+        facts->accounts[i][n > 0 ? n : 0] = '\0';
+    }
+}
+
+int facts_read_root(struct host_facts *facts, const char *root, bool for_network, struct err *e)
 {
     /* These are the box's own. */
     static const char *const own[] = { ".", "..", "dev", "proc", "sys", "tmp", "run", "home", "lost+found" };
 
     facts->n_trees = 0;
+    facts->accounts[0][0] = facts->accounts[1][0] = '\0';
     if (!root)
-        return read_host(facts, e);
+        return read_host(facts, for_network, e);
 
     DIR *dir = opendir(root);
     if (!dir)
@@ -74,6 +91,8 @@ int facts_read_root(struct host_facts *facts, const char *root, struct err *e)
         if (!is_own)
             r = add_tree(facts, dirfd(dir), d->d_name, e);
     }
+    if (r == 0)
+        read_accounts(facts, dirfd(dir));
     closedir(dir);
     if (r == 0 && facts->n_trees == 0)
         r = err_set(e, ENOENT, STEP_TREE, "root directory %s is empty: unpack a root filesystem into it first", root);

@@ -1,12 +1,13 @@
-/* What a keeper needs once: the host's cgroups, an id reserve, facts, and a janitor.
+/* A keeper's one-time setup: the host's cgroups, an id reserve, facts, and a janitor.
  *
- * Everything of a box but its cgroup directories ends with the keeper, because its processes get SIGKILL when their
- * parent dies and mounts and namespaces end with the processes. The janitor is a child that waits for the keeper's
+ * Everything of a box except its cgroup directories ends with the keeper, because its processes get SIGKILL when their
+ * parent dies, and mounts and namespaces end with the processes. The janitor is a child that waits for the keeper's
  * death and then removes those directories. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -19,7 +20,7 @@
 #include "box/host/rundir.h"
 #include "sys/rights.h"
 
-enum { JANITOR_ROUNDS = 60 };       /* each waits for a second at least, if there is something to wait for */
+enum { JANITOR_ROUNDS = 60 };       /* each waits for at least a second, if leaves are left */
 
 static void note_busy(const char *name, pid_t owner, int result, void *data)
 {
@@ -45,10 +46,10 @@ static _Noreturn void be_janitor(struct box_host *host, int pipe)
     ssize_t n;
     while ((n = read(pipe, &byte, 1)) < 0 && errno == EINTR)
         ;
-    /* Only its end tells that the keeper is gone. */
+    /* Only the end of the pipe means that the keeper is gone. */
     if (n != 0)
         _exit(1);
-    /* On a slow machine many processes take long to die, and nobody comes after us. */
+    /* On a slow machine many processes take long to die, and no sweep follows this one. */
     bool is_busy = true;
     for (int i = 0; i < JANITOR_ROUNDS && is_busy; i++) {
         is_busy = false;
@@ -80,7 +81,8 @@ int box_host_open(struct box_host *ret, struct err *e)
     uint32_t mapped = 0;
     int r;
 
-    memset(host, 0, sizeof *host);
+    /* Pages of the facts' tables that are touched before the janitor is born would be copied when they are written. */
+    memset(host, 0, offsetof(struct box_host, facts.tree));
     host->janitor = host->janitor_process.pidfd = host->ids.lock = -1;
     host->is_open = true;
     host->self = (int)syscall(SYS_pidfd_open, getpid(), 0);
@@ -99,6 +101,9 @@ int box_host_open(struct box_host *ret, struct err *e)
     host->can_setgroups = !host->rootless || mapped > 1;
     host->facts.can_mknod = host->facts.can_map_ids = !host->rootless;
     host->facts.is_rootless = host->rootless;
+    const struct cgroup_host *groups = &host->cgroups;
+    bool on_v1 = groups->v1[CG_MEMORY] >= 0 || groups->v1[CG_PIDS] >= 0 || groups->v1[CG_CPU] >= 0;
+    host->facts.leaf = on_v1 ? LEAF_V1 : groups->v2_controllers ? LEAF_V2 : LEAF_UNSEEN;
     host->facts.landlock_abi = landlock_abi();
     if (host->facts.landlock_abi < 0)
         return err_at(e, -host->facts.landlock_abi, STEP_LANDLOCK, 0, "asking the kernel for its version");
@@ -114,7 +119,7 @@ void box_host_close(struct box_host *host)
         return;
     host->is_open = false;
     if (host->janitor_process.pidfd >= 0) {
-        /* Its boxes are gone, so there is nothing for it to do. */
+        /* The keeper's boxes are gone, so the janitor has nothing to do. */
         (void)!process_signal(&host->janitor_process, SIGKILL);
         (void)!process_reap(&host->janitor_process, 1, &end);
     }

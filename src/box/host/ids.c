@@ -24,7 +24,7 @@ enum {
     NOBODY = 65534,
     DEFAULT_FIRST = 1879048192,         /* above what systemd gives to containers */
     DEFAULT_COUNT = 268435456,
-    FAMILY_FIRST = 1 << 20,             /* what a family calls the first id of the reserve */
+    FAMILY_FIRST = 1 << 20,             /* what the family's namespace calls the first id of the reserve */
 };
 
 /* The `carrel` line of /etc/subuid, if there is one: "carrel:first:count". */
@@ -120,7 +120,7 @@ void ids_release(struct ids_host *host, struct ids *ids)
     host->taken[ids->slot / 8] &= (uint8_t)~(1 << ids->slot % 8);
 }
 
-/* A small range holds the ids below LAST_SMALL and, at its end, nobody. */
+/* A small range has the ids below LAST_SMALL and, at its end, 65534 (nobody). */
 void ids_map_text(const struct ids *ids, uint32_t inside, bool keep_own, uint32_t shift, char text[IDS_MAP_TEXT])
 {
     uint32_t base = ids->base + shift;
@@ -155,8 +155,8 @@ void ids_family_text(const struct ids_host *host, const struct ids *ids, uint32_
     if (ids->size == 1)
         return;
     size_t n = strlen(text);
-    /* A user's reserve begins after the user's own id, which a box may have to know; the two are no range in the map
-     * above us. */
+    /* A user's reserve begins after the user's own id, which a box may need; the two are not contiguous in our parent's
+     * map. */
     if (host->first == 1)
         n += (size_t)snprintf(text + n, IDS_MAP_TEXT - n, "%u 0 1\n", shift);
     if (ids->base > host->first)
@@ -168,7 +168,7 @@ void ids_family_text(const struct ids_host *host, const struct ids *ids, uint32_
 
 bool ids_holds(const struct ids *ids, uint32_t inside)
 {
-    /* The only id is whichever was asked for. */
+    /* The only id can stand for any. */
     return ids->size == 1 || inside < (ids->size == SIZE_FULL ? SIZE_FULL : LAST_SMALL) || inside == NOBODY;
 }
 
@@ -181,7 +181,7 @@ uint32_t ids_outside(const struct ids *ids, uint32_t inside, bool keep_own)
     return ids->base + inside;
 }
 
-/* Must not outlive the keeper, nor hold anything of its open. */
+/* It must not outlive the keeper, nor hold any of its descriptors. */
 static _Noreturn void hold_namespace(int keeper)
 {
     if (rights_die_with(keeper) < 0 || syscall(SYS_close_range, 0, ~0u, 0) < 0)
@@ -209,7 +209,7 @@ int ids_namespace(int keeper, const char *uid_map, const char *gid_map)
     }
     struct process_end end;
     if (process_signal(&holder, SIGKILL) < 0)
-        kill(holder.pid, SIGKILL);      /* it is our child and not reaped, so the number is still its own */
+        kill(holder.pid, SIGKILL);      /* our unreaped child, so the pid cannot be reused */
     if (process_reap(&holder, 1, &end) < 0)
         r = r < 0 ? r : -EIO;
     return r < 0 ? (fd_close(fd), r) : fd;

@@ -1,5 +1,5 @@
-/* The user's range in /etc/subuid and /etc/subgid can only be mapped by newuidmap and newgidmap, which must run outside
- * the new user namespace: a child forked before stays there and runs them on us. */
+/* Only newuidmap and newgidmap can map the user's range in /etc/subuid and /etc/subgid, and they must run outside the
+ * new user namespace: a child forked before stays there and runs them on us. */
 #define _GNU_SOURCE
 #include "box/host/rootless.h"
 
@@ -77,7 +77,7 @@ static int run_mapper(const char *program, pid_t pid, unsigned own, struct range
     return child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -1;
 }
 
-/* Runs outside; told by one byte that the new namespace is there; exits 0 if the ranges were mapped. */
+/* Runs outside; reads one byte when the new namespace exists; exits 0 if the ranges were mapped. */
 static _Noreturn void map_from_outside(int go, pid_t pid, uid_t uid, gid_t gid, struct range uids, struct range gids)
 {
     char byte;
@@ -99,8 +99,8 @@ static int blame_apparmor(int code, struct err *e)
     return err_set(e, code, STEP_USAGE, "AppArmor forbids user namespaces to this program; once: %s", command);
 }
 
-/* A namespace without capabilities is found out by asking for what is so already: "/" takes mounts from the host and
- * gives it none. */
+/* A namespace without capabilities is detected by a request that changes nothing: "/" already receives mounts from the
+ * host and sends none. */
 static int check_rights(struct err *e)
 {
     if (!apparmor_restricts("/proc") || mount(NULL, "/", NULL, MS_SLAVE, NULL) == 0)
@@ -155,7 +155,7 @@ int rootless_enter(uint32_t *ret_ids, struct err *e)
     if (mapper > 0) {
         int status = -1;
         (void)!write(go[1], "g", 1);
-        go[1] = fd_close(go[1]);        /* if the word did not get through, the end of the pipe does */
+        go[1] = fd_close(go[1]);        /* if the byte was lost, the closed pipe has the same effect */
         while (waitpid(mapper, &status, 0) < 0 && errno == EINTR)
             ;
         mapped = WIFEXITED(status) && WEXITSTATUS(status) == 0;

@@ -16,7 +16,7 @@ static char  path[256];
 void rundir_choose(void)
 {
     if (!places_run(geteuid() == 0, getenv("XDG_RUNTIME_DIR"), path, sizeof path))
-        path[0] = '\0';         /* rundir_open() fails */
+        path[0] = '\0';         /* rundir_open() will fail */
 }
 
 int rundir_open(int *ret, struct err *e)
@@ -28,7 +28,7 @@ int rundir_open(int *ret, struct err *e)
     if (dir < 0 || fstat(dir, &status) < 0)
         return err_at(e, errno, STEP_HOST, 0, path);
     if (status.st_uid != geteuid() || (status.st_mode & 022))
-        return err_set(e, EPERM, STEP_HOST, "%s belongs to somebody else or others may write there: remove it", path);
+        return err_set(e, EPERM, STEP_HOST, "%s belongs to another user or others may write there: remove it", path);
     *ret = TAKE_FD(dir);
     return 0;
 }

@@ -1,6 +1,6 @@
-/* A container's runtime takes away what boxes are made of, each in its own way: a seccomp profile that knows no
- * namespaces, files laid over parts of /proc (the kernel then gives nobody inside a fresh one), a read-only /proc/sys.
- * Each is looked for where it can be seen, so that only what is missing is asked for. */
+/* Containers remove what boxes need in different ways: a seccomp profile without namespaces, files mounted over parts
+ * of /proc (the kernel then allows no fresh one inside), a read-only /proc/sys. Each is checked separately, so that the
+ * advice names only what is missing. */
 #define _GNU_SOURCE
 #include "cli/doctor/container.h"
 
@@ -14,7 +14,7 @@
 
 #include "base/fd.h"
 
-/* The kernel's own are not in the way. */
+/* The kernel's own mounts do not count. */
 static bool covers_proc(const char *line)
 {
     const char *at = strstr(line, " /proc/");

@@ -1,4 +1,4 @@
-/* Containers in which no box can be made, and what they must be given. */
+/* Containers in which no box can be made, and the flags that they need. */
 #ifndef CARREL_CLI_DOCTOR_CONTAINER_H
 #define CARREL_CLI_DOCTOR_CONTAINER_H
 
@@ -8,7 +8,7 @@
 #include "base/err.h"
 
 struct container {
-    bool is_one;                /* or a service that is held as one */
+    bool is_one;                /* or a service confined like one */
     bool has_seccomp;           /* a filter is on this process */
     bool has_apparmor;          /* a profile is enforced on it */
     bool has_covered_proc;      /* something is mounted below /proc */
@@ -17,10 +17,10 @@ struct container {
 
 void container_look(struct container *ret);
 
-/* A box could not be made, and that is how containers refuse. */
+/* Whether a failed box looks like a container's refusal. */
 bool container_is_to_blame(const struct container *c, const struct err *e);
 
-/* What is missing, and the flags of docker, podman and a pod that give it; some lines. */
+/* Lists what is missing, and the flags of docker, podman and a pod that provide it. */
 void container_advise(const struct container *c, struct buf *out);
 
 #endif

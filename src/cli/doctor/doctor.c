@@ -22,10 +22,13 @@ static const char *const mode_names[] = {
     [CGROUP_NONE] = "none", [CGROUP_V1] = "v1", [CGROUP_HYBRID] = "hybrid", [CGROUP_V2] = "v2",
 };
 
-static const char doctor_help[] = "usage: carrel doctor [--json | --apparmor]\n"
+static const char doctor_help[] = "usage: carrel doctor [--net] [--json]\n"
+                                  "       carrel doctor --apparmor\n"
                                   "\n"
-                                  "Says what this host gives to boxes, what is missing, what that costs and how to "
-                                  "mend it. Everything is found out by trying.\n"
+                                  "Shows what this host offers to boxes, what is missing, the consequences and how to "
+                                  "fix it. Everything is tried, not looked up.\n"
+                                  "--net tries from boxes whether the network rules are enforced; "
+                                  "the exit status is 1 if a wall does not hold.\n"
                                   "--apparmor prints a script that gives this program the AppArmor profile which "
                                   "Ubuntu wants for user namespaces:\n"
                                   "carrel doctor --apparmor | sudo sh\n"
@@ -165,7 +168,7 @@ static int print_apparmor(struct err *e)
     program[n > 0 ? n : 0] = '\0';
     int r = apparmor_script(program, text, sizeof text);
     if (r < 0)
-        return err_set(e, -r, STEP_USAGE, "AppArmor cannot be told of %.120s: %s; install carrel in another place",
+        return err_set(e, -r, STEP_USAGE, "there can be no AppArmor profile for %.120s: %s; install carrel elsewhere",
                        program, r == -EINVAL ? "it has special characters" : "it is too long");
     if (fputs(text, stdout) < 0 || fflush(stdout) != 0)
         return err_at(e, EIO, STEP_STDIO, 0, "standard output");
@@ -176,11 +179,15 @@ int doctor_main(int argc, char **argv)
 {
     static struct doctor doctor; /* too large for the stack */
     struct err e = { 0 };
-    bool json = false;
+    bool json = false, net = false;
 
+    if (argc > 1 && strcmp(argv[1], "--net-probe") == 0)
+        return net_probe(argc - 2, argv + 2);
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0) {
             json = true;
+        } else if (strcmp(argv[i], "--net") == 0) {
+            net = true;
         } else if (strcmp(argv[i], "--apparmor") == 0) {
             if (print_apparmor(&e) == 0)
                 return 0;
@@ -195,6 +202,8 @@ int doctor_main(int argc, char **argv)
             return EXIT_CARREL;
         }
     }
+    if (net)
+        return net_main(json);
     if (features_probe(&doctor.features, &e) < 0 || cgroup_host_open(&doctor.cgroups, &e) < 0) {
         cli_complain(&e);
         return EXIT_CARREL;
@@ -202,6 +211,8 @@ int doctor_main(int argc, char **argv)
     if (apparmor_restricts("/proc"))
         apparmor_command(doctor.apparmor);
     trial_run(doctor.trial, sizeof doctor.trial);
+    if (!doctor.trial[0])
+        net_look(&doctor.network);
     look_at_kernels(&doctor.kernels);
     look_at_devices(&doctor.devices);
     doctor_judge(&doctor);

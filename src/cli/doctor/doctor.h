@@ -1,4 +1,4 @@
-/* The findings of `carrel doctor`: what this host gives, what is missing, what that costs and how to mend it. */
+/* The findings of `carrel doctor`: what this host offers, what is missing, what that costs and how to fix it. */
 #ifndef CARREL_CLI_DOCTOR_DOCTOR_H
 #define CARREL_CLI_DOCTOR_DOCTOR_H
 
@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "base/guest.h"
+#include "cli/doctor/net.h"
 #include "sys/apparmor.h"
 #include "sys/cgroup.h"
 #include "sys/features.h"
@@ -18,22 +19,22 @@ struct doctor_row {
     const char       *name;
     enum doctor_state state;
     char              found[232];
-    char              cost[200];    /* "" if there is nothing to say */
+    char              cost[200];    /* "": nothing */
     char              fix[240];
 };
 
-/* What kernels need besides a box. */
+/* The further needs of kernels. */
 struct doctor_kernels {
     bool has_server, has_files;
-    bool has_python;            /* the interpreter that they would be made from has ipykernel */
+    bool has_python;            /* their base interpreter has ipykernel */
     char python[GUEST_PATH];    /* if not: where one would be */
 };
 
-/* What CDI specifications there are. */
+/* The CDI specifications. */
 struct doctor_devices {
     unsigned n, n_refused, n_wrong;
     char     names[120];        /* of those that boxes can have, as far as they fit */
-    char     why[200];          /* the first that is refused, or the first file that is wrong: why */
+    char     why[200];          /* the first refused device or invalid file: why */
 };
 
 struct doctor {
@@ -41,16 +42,17 @@ struct doctor {
     struct cgroup_host cgroups;
     struct doctor_kernels kernels;
     struct doctor_devices devices;
-    char               trial[232];  /* why no box could be made; "": one was */
+    struct doctor_network network;
+    char               trial[232];  /* why no box could be made; "": one was made */
     char               apparmor[APPARMOR_COMMAND];  /* gives this program a profile that it needs; "": it needs none */
     size_t             n_rows;
     struct doctor_row  row[DOCTOR_ROWS];
 };
 
-/* Draws the conclusions from what else is in it. Pure. */
+/* Fills in the rows from the other members. Pure. */
 void doctor_judge(struct doctor *doctor);
 
-/* Nothing that a box needs is missing. */
+/* Nothing required for boxes is missing. */
 bool doctor_can_make_boxes(const struct doctor *doctor);
 
 #endif

@@ -1,4 +1,4 @@
-/* From what was probed to what it means. No system calls here: tests feed it made-up hosts. */
+/* From findings to conclusions. No system calls here: tests feed it made-up hosts. */
 #include "cli/doctor/doctor.h"
 
 #include <errno.h>
@@ -43,7 +43,7 @@ static void judge_kernel(struct doctor *d)
         SAY(row->fix, "install a newer kernel");
 }
 
-/* Why user namespaces, or what can be done in them, are refused. */
+/* Why user namespaces, or operations in them, are refused. */
 static void explain_namespace(const struct doctor *d, struct doctor_row *row)
 {
     const struct features *f = &d->features;
@@ -86,7 +86,7 @@ static void judge_needed(struct doctor *d)
     }
 }
 
-/* What is tried in a user namespace and fails for want of one needs no remedy of its own. */
+/* If user namespaces are missing, features that need one get no remedy of their own. */
 static void explain_inside(const struct doctor *d, struct doctor_row *row, const char *fix)
 {
     if (d->features.error[FEATURE_USER_NAMESPACE])
@@ -119,7 +119,7 @@ static void judge_optional(struct doctor *d)
         SAY(row->found, "not needed without root");
     } else if (code) {
         SAY(row->found, "%s", strerror(code));
-        SAY(row->cost, "files of a mounted host directory can belong to nobody inside a box");
+        SAY(row->cost, "files of a mounted host directory may show no owner inside a box");
         SAY(row->fix, "a file system that can be idmapped (ext4, xfs, btrfs; tmpfs since 6.3)");
     }
 }
@@ -134,6 +134,23 @@ static void judge_trial(struct doctor *d)
         SAY(row->fix, "see the other rows; where they are all right, it is a seccomp profile or a security module that "
                       "refuses one step: the word before the first colon");
     }
+}
+
+static void judge_network(struct doctor *d)
+{
+    const struct doctor_network *n = &d->network;
+    bool is_held = strncmp(n->way, "hold", 4) == 0;
+
+    if (d->trial[0])
+        return;
+    struct doctor_row *row = add(d, boxes, "network by rules", is_held ? DOCTOR_OK : DOCTOR_LIMITED);
+    SAY(row->found, "%s", n->way[0] ? n->way : n->why);
+    if (!n->way[0])
+        SAY(row->cost, "boxes have no network: --allow and --net are refused");
+    else if (!is_held)
+        SAY(row->cost, "connect() in a box succeeds before the server has answered");
+    if (!is_held)
+        SAY(row->fix, "modprobe -a nf_tables nft_tproxy nft_reject_inet nft_log nfnetlink_log (as root)");
 }
 
 static void judge_limits(struct doctor *d)
@@ -247,7 +264,7 @@ static void judge_settings(struct doctor *d)
         { SETTING_PERF_PARANOID, 2, 4, "ordinary users may profile the kernel; boxes' filters refuse it" },
         { SETTING_PROTECTED_SYMLINKS, 1, 1, "links planted in /tmp can mislead programs of the host" },
         { SETTING_PROTECTED_HARDLINKS, 1, 1, "users can make hard links to files of others" },
-        { SETTING_KSM, 0, 0, "merging equal pages lets one box time what another holds in memory" },
+        { SETTING_KSM, 0, 0, "merging equal pages lets one box find out by timing which pages another has in memory" },
     };
 
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
@@ -268,7 +285,7 @@ static void judge_settings(struct doctor *d)
     }
 }
 
-/* Without them there are boxes all the same. */
+/* Boxes work without kernels. */
 static void judge_kernels(struct doctor *d)
 {
     const struct doctor_kernels *k = &d->kernels;
@@ -318,7 +335,7 @@ static void judge_devices(struct doctor *d)
         SAY(row->found, "%u for boxes: %s", v->n, v->names);
     if (!is_whole) {
         SAY(row->cost, "%s", v->why);
-        SAY(row->fix, "make the specification anew, without hooks (nvidia-ctk cdi generate --disable-hook=all)");
+        SAY(row->fix, "generate the specification again, without hooks (nvidia-ctk cdi generate --disable-hook=all)");
     }
 }
 
@@ -329,6 +346,7 @@ void doctor_judge(struct doctor *doctor)
     judge_needed(doctor);
     judge_optional(doctor);
     judge_trial(doctor);
+    judge_network(doctor);
     judge_limits(doctor);
     judge_ids(doctor);
     judge_walls(doctor);

@@ -1,4 +1,4 @@
-/* The only way to know that a box can be made is to make one: what is forbidden may be any of some hundred calls. */
+/* Only making a box shows that one can be made: any of some hundred calls may be forbidden. */
 #define _GNU_SOURCE
 #include "cli/doctor/trial.h"
 
@@ -14,7 +14,7 @@
 
 static _Noreturn void become_trial(int out)
 {
-    static char *const argv[] = { "carrel", "run", "--local", "--timeout", "60s", "--", "/bin/true", NULL };
+    static char *const argv[] = { "carrel", "run", "--timeout", "60s", "--", "/bin/true", NULL };
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
     if (null >= 0 && dup2(null, 0) >= 0 && dup2(null, 1) >= 0 && dup2(out, 2) >= 0)
@@ -42,7 +42,7 @@ void trial_run(char *ret_why, size_t size)
     while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
         ;
     const char *said = strncmp(text, "carrel: ", 8) == 0 ? text + 8 : text;
-    /* Where there is no such program the box was there nevertheless. */
+    /* If /bin/true is missing, the box was made nevertheless. */
     int code = child > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     if (code == 0 || code == EXIT_CANNOT_RUN || code == EXIT_NOT_FOUND)
         ret_why[0] = '\0';

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* Runs `carrel run` with a command that does nothing. "" if the box was made, else what carrel said. */
+/* Runs `carrel run` with a command that does nothing. "" if the box was made, else carrel's message. */
 void trial_run(char *ret_why, size_t size);
 
 #endif

@@ -14,7 +14,7 @@
 struct line {
     const char *file;
     size_t      number;
-    const char *at;     /* what is left of it */
+    const char *at;     /* the unread rest */
     const char *end;
 };
 
@@ -45,7 +45,7 @@ static void skip_export(struct line *line)
     }
 }
 
-/* Reads up to the closing quote; the value goes to buf. */
+/* Reads up to the closing quote; appends the value to buf. */
 static int read_quoted(struct line *line, struct buf *value, struct err *e)
 {
     char quote = *line->at++;
@@ -143,7 +143,7 @@ int envfile_read(const char *path, struct envlist *list, struct err *e)
     buf_init(&text, ENVFILE_BYTES_MAX);
     for (;;) {
         size_t left = ENVFILE_BYTES_MAX - text.length, step = left < 16384 ? left : 16384;
-        char spare; /* a file of exactly the most bytes is legal: only a further byte is too much */
+        char spare; /* a file of exactly the maximum is legal: only a further byte is too much */
         char *to = step ? buf_reserve(&text, step) : &spare;
         ssize_t n = to ? read(fd, to, step ? step : 1) : -1;
         if (to && n < 0 && errno == EINTR)

@@ -1,5 +1,5 @@
-/* Ten thousand variables are legal, so that finding a name must not be a search through the list: a small
- * open-addressed hash table holds the numbers of the entries. Nothing is ever taken out of it. */
+/* Ten thousand variables are legal, so names are found by a small open-addressed hash table of entry numbers. Entries
+ * are never removed. */
 #include "cli/options/envlist.h"
 
 #include <errno.h>
@@ -37,14 +37,14 @@ bool envlist_name_is_valid(const char *name, size_t length)
 
 static uint32_t hash_name(const char *name, size_t length)
 {
-    uint32_t hash = 2166136261U; /* FNV-1a: the names are the caller's own, nobody gains from collisions */
+    uint32_t hash = 2166136261U; /* FNV-1a: the names are the caller's own, so an attack by collisions is pointless */
 
     for (size_t i = 0; i < length; i++)
         hash = (hash ^ (unsigned char)name[i]) * 16777619U;
     return hash;
 }
 
-/* The slot of a name: the one that holds it, or the free one where it belongs. */
+/* The slot of a name: the one that holds it, or the free one for it. */
 static uint32_t *find_slot(const struct envlist *list, const char *name, size_t length)
 {
     for (size_t i = hash_name(name, length);; i++) {
@@ -125,6 +125,14 @@ int envlist_set_from(struct envlist *list, const char *origin, const char *name,
     default:
         return err_set(e, -r, STEP_MEMORY, "%s", origin);
     }
+}
+
+const char *envlist_get(const struct envlist *list, const char *name)
+{
+    size_t length = strlen(name);
+    const uint32_t *slot = list->n_slots ? find_slot(list, name, length) : NULL;
+
+    return slot && *slot ? list->entry[*slot - 1] + length + 1 : NULL;
 }
 
 bool envlist_has(const struct envlist *list, const char *name, size_t length)

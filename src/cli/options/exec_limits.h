@@ -1,4 +1,4 @@
-/* What execve takes, so that a caller hears which argument is too long instead of "Argument list too long". */
+/* The limits of execve, so that an error names the argument that is too long instead of "Argument list too long". */
 #ifndef CARREL_CLI_OPTIONS_EXEC_LIMITS_H
 #define CARREL_CLI_OPTIONS_EXEC_LIMITS_H
 

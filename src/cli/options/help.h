@@ -1,4 +1,4 @@
-/* What `carrel run --help` prints. */
+/* The text of `carrel run --help`. */
 #ifndef CARREL_CLI_OPTIONS_HELP_H
 #define CARREL_CLI_OPTIONS_HELP_H
 

@@ -1,6 +1,6 @@
-/* A table of options, each with a function that reads its value into struct run_options. The values that depend on one
- * another (user and profile, the default environment) are settled when all options have been read. Where an option is
- * given twice the last one counts; --env, --env-file, --pass-env, --mount, --allow and --deny add. */
+/* A table of options, each with a function that reads its value into struct run_options. Values that depend on one
+ * another (user and profile, the default environment) are settled after all options. The last occurrence of an option
+ * counts; --env, --env-file, --pass-env, --mount, --allow and --deny add. */
 #include "cli/options/options.h"
 
 #include <ctype.h>
@@ -15,8 +15,9 @@
 #include "cli/options/envlist.h"
 #include "cli/options/exec_limits.h"
 #include "cli/options/mountarg.h"
-#include "cli/options/suggest.h"
+#include "base/suggest.h"
 #include "devices/cdi.h"
+#include "proto/certificates.h"
 #include "proto/checks.h"
 #include "proto/defaults.h"
 
@@ -40,6 +41,16 @@ static int read_limit(struct option_reader *r, const struct limit *limit, const 
     snprintf(option, sizeof option, "--%s", limit->name);
     limit_set(&r->options->given, limit, 1);
     return limit_parse(limit, option, value, &r->options->box.limits, e);
+}
+
+static int read_request_memory(struct option_reader *r, const char *value, struct err *e)
+{
+    return parse_size("--request-memory", value, 1 << 20, &r->options->request_memory_bytes, e);
+}
+
+static int read_request_cpus(struct option_reader *r, const char *value, struct err *e)
+{
+    return parse_cpus("--request-cpus", value, &r->options->box.limits.cpu_request_milli, e);
 }
 
 static int read_timeout(struct option_reader *r, const char *value, struct err *e)
@@ -75,7 +86,7 @@ static const char *environment_value(char *const *environment, const char *name,
     return NULL;
 }
 
-/* A variable that the caller does not have is not an error: one list serves many callers. */
+/* A variable missing in the caller's environment is no error: one list serves many callers. */
 static int read_pass_env(struct option_reader *r, const char *value, struct err *e)
 {
     for (const char *name = value;;) {
@@ -108,6 +119,51 @@ static int read_device(struct option_reader *r, const char *value, struct err *e
     if (o->n_devices == KEEPER_DEVICES)
         return err_set(e, EINVAL, STEP_USAGE, "more than %d devices", KEEPER_DEVICES);
     o->device[o->n_devices++] = value;
+    return 0;
+}
+
+/* So are secrets. */
+static int read_secret(struct option_reader *r, const char *value, struct err *e)
+{
+    struct run_options *o = r->options;
+    const char *equals = strchr(value, '=');
+
+    if (!equals || equals == value || !equals[1] || o->n_secrets == SPEC_SECRETS_MAX)
+        return err_set(e, EINVAL, STEP_USAGE, "--secret wants NAME=VARIABLE or NAME=" BOX_SECRETS "/FILE, at most %d "
+                       "times, not '%s'", SPEC_SECRETS_MAX, parse_quote(value).text);
+    o->secret[o->n_secrets++] = value;
+    return 0;
+}
+
+/* Volumes are a server's, so the server runs the command. */
+static int read_volume(struct option_reader *r, const char *value, struct err *e)
+{
+    struct run_options *o = r->options;
+    const char *colon = strstr(value, ":/");
+
+    if (!colon || colon == value)
+        return err_set(e, EINVAL, STEP_USAGE, "--volume wants NAME:/PATH or NAME:/PATH:ro, not '%s'",
+                       parse_quote(value).text);
+    if (o->n_volumes == KEEPER_VOLUMES)
+        return err_set(e, EINVAL, STEP_USAGE, "more than %d volumes", KEEPER_VOLUMES);
+    o->volume[o->n_volumes++] = value;
+    return 0;
+}
+
+static int read_packages(struct option_reader *r, const char *value, struct err *e)
+{
+    return packages_add(&r->options->packages, "--packages", value, e);
+}
+
+static int read_requirements(struct option_reader *r, const char *value, struct err *e)
+{
+    return packages_read_file(&r->options->packages, "--requirements", value, e);
+}
+
+static int read_python(struct option_reader *r, const char *value, struct err *e)
+{
+    (void)e;
+    r->options->python = value;
     return 0;
 }
 
@@ -182,6 +238,16 @@ static int read_deny(struct option_reader *r, const char *value, struct err *e)
     return net_policy_add(&r->options->net, "--deny", value, true, e);
 }
 
+static int read_key(struct option_reader *r, const char *value, struct err *e)
+{
+    return keyarg_add(r->options, value, r->environment, e);
+}
+
+static int read_net_limit(struct option_reader *r, const char *value, struct err *e)
+{
+    return net_bounds_parse("--net-limit", value, &r->options->net_bounds, e);
+}
+
 static int read_profile(struct option_reader *r, const char *value, struct err *e)
 {
     enum profile profile = profile_parse(value);
@@ -238,20 +304,6 @@ static int read_trace(struct option_reader *r, const char *value, struct err *e)
     return 0;
 }
 
-static int read_local(struct option_reader *r, const char *value, struct err *e)
-{
-    (void)value, (void)e;
-    r->options->where = RUN_HERE;
-    return 0;
-}
-
-static int read_server(struct option_reader *r, const char *value, struct err *e)
-{
-    (void)value, (void)e;
-    r->options->where = RUN_BY_SERVER;
-    return 0;
-}
-
 static int read_help(struct option_reader *r, const char *value, struct err *e)
 {
     (void)value, (void)e;
@@ -260,6 +312,8 @@ static int read_help(struct option_reader *r, const char *value, struct err *e)
 }
 
 static const struct rule rules[] = {
+    { "--request-memory", "256M", read_request_memory },
+    { "--request-cpus", "0.5", read_request_cpus },
     { "--timeout", "30s", read_timeout },
     { "--output-limit", "10M", read_output_limit },
     { "--env", "NAME=VALUE", read_env },
@@ -267,6 +321,11 @@ static const struct rule rules[] = {
     { "--pass-env", "NAME,NAME", read_pass_env },
     { "--mount", "/data:/data:ro", read_mount },
     { "--device", "vendor.com/gpu=0", read_device },
+    { "--volume", "data:/data", read_volume },
+    { "--secret", "hf=HF_TOKEN", read_secret },
+    { "--packages", "'numpy<2'", read_packages },
+    { "--requirements", "requirements.txt", read_requirements },
+    { "--python", "3.12", read_python },
     { "--workdir", "/tmp", read_workdir },
     { "--hostname", "box", read_hostname },
     { "--user", "1000:1000", read_user },
@@ -276,11 +335,11 @@ static const struct rule rules[] = {
     { "--net", "public", read_net },
     { "--allow", "index.example.org", read_allow },
     { "--deny", "10.0.0.0/8", read_deny },
+    { "--key", "OPENAI_API_KEY@api.openai.com", read_key },
+    { "--net-limit", "connections=100", read_net_limit },
     { "--profile", "standard", read_profile },
     { "--report", "report.json", read_report },
     { "--zygote", "python3", read_zygote },
-    { "--local", NULL, read_local },
-    { "--server", NULL, read_server },
     { "--json", NULL, read_json },
     { "--trace", NULL, read_trace },
     { "--interactive", NULL, read_interactive },
@@ -311,7 +370,9 @@ static int refuse_unknown(const char *word, size_t length, struct err *e)
     }
     memcpy(name, word, kept);
     name[kept] = 0;
-    const char *nearest = suggest_nearest(name, names, n);
+    const char *nearest = suggest_nearest(name, names, n), *instead = suggest_option(name);
+    if (instead)
+        return err_set(e, EINVAL, STEP_USAGE, "unknown option %s; %s", parse_quote(name).text, instead);
     if (nearest)
         return err_set(e, EINVAL, STEP_USAGE, "unknown option %s; did you mean %s?", parse_quote(name).text, nearest);
     return err_set(e, EINVAL, STEP_USAGE, "unknown option %s; 'carrel run --help' lists them", parse_quote(name).text);
@@ -336,7 +397,7 @@ static int read_short(struct option_reader *reader, const char *word, struct err
     return 0;
 }
 
-/* Reads the option at word, with next for its value if that is a word of its own. Returns how many words it was. */
+/* Reads the option at word, with next for its value if that is a separate word. Returns how many words it used. */
 static int read_option(struct option_reader *reader, const char *word, const char *next, struct err *e)
 {
     int r;
@@ -372,7 +433,7 @@ static int set_default(struct option_reader *reader, const char *name, const cha
     return envlist_set_from(&reader->env, name, name, strlen(name), value, strlen(value), e);
 }
 
-/* What every box has, before anything that was asked for, which may replace it. */
+/* The default environment of every box; the user's values override it. */
 static int set_default_environment(struct option_reader *reader, struct err *e)
 {
     int r = set_default(reader, "PATH", BOX_PATH, e);
@@ -386,7 +447,24 @@ static int set_default_environment(struct option_reader *reader, struct err *e)
     return r;
 }
 
-/* TERM comes with -t, unless it was asked for. */
+/* The layer's programs come first, unless the user gave a PATH. */
+static int settle_packages(struct option_reader *reader, struct err *e)
+{
+    struct run_options *o = reader->options;
+    const char *path = envlist_get(&reader->env, "PATH");
+
+    if (o->packages.n == 0)
+        return o->python ? err_set(e, EINVAL, STEP_USAGE, "--python is the interpreter of --packages; name some") : 0;
+    if (spec_root(&o->box))
+        return err_set(e, EINVAL, STEP_USAGE, "--packages are for the host's own interpreters; a box with a --root has "
+                       "none of them");
+    bool is_usual = path && strcmp(path, BOX_PATH) == 0;
+    int r = is_usual ? set_default(reader, "PATH", BOX_FIRST ":" PACKAGES_PLACE "/bin:" BOX_LAST_PATH, e) : 0;
+    return r == 0 && !envlist_has(&reader->env, "VIRTUAL_ENV", 11)
+               ? set_default(reader, "VIRTUAL_ENV", PACKAGES_PLACE, e) : r;
+}
+
+/* -t sets TERM, unless the user gave one. */
 static int settle_terminal(struct option_reader *reader, struct err *e)
 {
     const char *term = environment_value(reader->environment, "TERM", 4);
@@ -394,6 +472,32 @@ static int settle_terminal(struct option_reader *reader, struct err *e)
     if (!reader->options->command.terminal || envlist_has(&reader->env, "TERM", 4))
         return 0;
     return set_default(reader, "TERM", term && term[0] ? term : "xterm", e);
+}
+
+/* A network sets the paths of CA certificates, unless the user gave them. With keys they are the box's own. */
+static int settle_certificates(struct option_reader *reader, struct err *e)
+{
+    static const char *const usual[] = CERTIFICATES_VARIABLES, *const all[] = CERTIFICATES_OF_BOX_VARIABLES;
+    bool has_keys = reader->options->n_keys > 0;
+    bool is_wanted = reader->options->net.mode != NET_NONE && !spec_root(&reader->options->box);
+    const char *file = has_keys ? CERTIFICATES_OF_BOX : is_wanted ? certificates_find() : NULL;
+    const char *const *names = has_keys ? all : usual;
+    size_t n = has_keys ? sizeof all / sizeof *all : sizeof usual / sizeof *usual;
+    int r = 0;
+
+    for (size_t i = 0; file && i < n && r == 0; i++)
+        if (!envlist_has(&reader->env, names[i], strlen(names[i])))
+            r = set_default(reader, names[i], file, e);
+    return r;
+}
+
+/* With a network, packages can be installed while the box lives (guest/box). */
+static int settle_site(struct option_reader *reader, struct err *e)
+{
+    bool has_network = reader->options->net.mode != NET_NONE;
+
+    return has_network && !envlist_has(&reader->env, "PYTHONPATH", 10) ? set_default(reader, "PYTHONPATH", BOX_SITE, e)
+                                                                       : 0;
 }
 
 static int settle_command(struct option_reader *reader, const char *word, char **argv, struct err *e)
@@ -412,7 +516,21 @@ static int settle_command(struct option_reader *reader, const char *word, char *
                        "device of its boxes");
     if (options->zygote && options->net.mode != NET_NONE)
         return err_set(e, ENOTSUP, STEP_USAGE, "--allow and --net cannot be used with --zygote");
+    if (options->box.limits.cpu_milli && options->box.limits.cpu_request_milli > options->box.limits.cpu_milli)
+        return err_set(e, EINVAL, STEP_USAGE, "--request-cpus is more than --cpus");
+    if (options->given.memory_bytes && options->request_memory_bytes > options->box.limits.memory_bytes)
+        return err_set(e, EINVAL, STEP_USAGE, "--request-memory is more than --memory");
+    if (options->net.mode == NET_NONE && (options->net_bounds.connections || options->net_bounds.bytes_per_second))
+        return err_set(e, EINVAL, STEP_USAGE, "--net-limit goes with --allow or --net public: this box has no network");
     int r = settle_terminal(reader, e);
+    if (r == 0)
+        r = keyarg_settle(options, &reader->env, reader->environment, e);
+    if (r == 0)
+        r = settle_certificates(reader, e);
+    if (r == 0)
+        r = settle_site(reader, e);
+    if (r == 0)
+        r = settle_packages(reader, e);
     if (r < 0)
         return r;
     if (!reader->has_user)
@@ -467,6 +585,11 @@ int options_parse(int argc, char **argv, char *const *environment, struct run_op
 void options_done(struct run_options *options)
 {
     free(options->command.env);
+    for (size_t i = 0; i < options->n_keys; i++) {
+        explicit_bzero(options->key[i], sizeof *options->key[i]);
+        free(options->key[i]);
+    }
+    packages_done(&options->packages);
     arena_reset(&options->arena);
     *options = (struct run_options){ 0 };
 }

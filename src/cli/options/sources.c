@@ -12,7 +12,7 @@
 
 static int open_source(struct mount_spec *mount, struct err *e)
 {
-    /* Magic links (/proc/PID/fd, /proc/PID/root) could lead out of what the caller can name. */
+    /* Magic links (/proc/PID/fd, /proc/PID/root) could lead to files that the caller cannot name. */
     struct open_how how = { .flags = O_PATH | O_CLOEXEC | O_NOFOLLOW, .resolve = RESOLVE_NO_MAGICLINKS };
     FD fd = (int)syscall(SYS_openat2, AT_FDCWD, mount->source, &how, sizeof how);
     struct stat status;
@@ -22,7 +22,7 @@ static int open_source(struct mount_spec *mount, struct err *e)
     if (fd < 0 || fstat(fd, &status) < 0)
         return err_set(e, errno, STEP_TREE, "--mount %s", mount->source);
     if (S_ISLNK(status.st_mode))
-        return err_set(e, ELOOP, STEP_USAGE, "--mount %s: this is a symbolic link; name what it points to",
+        return err_set(e, ELOOP, STEP_USAGE, "--mount %s: this is a symbolic link; name its target",
                        mount->source);
     if (!S_ISDIR(status.st_mode) && !S_ISREG(status.st_mode))
         return err_set(e, EINVAL, STEP_USAGE, "--mount %s: only directories and plain files can be mounted",

@@ -1,4 +1,4 @@
-/* The host side of --mount: opened once, under the caller's own rights, before anything else is done with it. */
+/* The host side of --mount: opened once, with the caller's own rights, before it is used. */
 #ifndef CARREL_CLI_OPTIONS_SOURCES_H
 #define CARREL_CLI_OPTIONS_SOURCES_H
 
@@ -10,8 +10,8 @@ struct sources {
     int    fd[SPEC_MOUNTS_MAX];     /* owned */
 };
 
-/* Opens the sources of all host mounts: the spec then has the descriptors and knows which are files. A source that is a
- * symbolic link is refused: where it leads can change. */
+/* Opens the sources of all host mounts and records in the spec the descriptors and which are files. A symbolic link is
+ * refused, because its target can change. */
 MUST_CHECK int sources_open(struct box_spec *spec, struct sources *ret, struct err *e);
 void           sources_close(struct sources *sources);
 

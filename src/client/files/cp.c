@@ -1,8 +1,8 @@
-/* carrel cp: files as they are, folders as tar. A file that is copied out is written beside its place and renamed, so
- * that there is never half of one.
+/* carrel cp: files as they are, folders as tar. A file copied out of a box is written beside its place and renamed, so
+ * that no half-written file is ever visible.
  *
- * A folder that was copied out before has the links that the box made, and they may lead anywhere. So the last name of
- * a place that is copied to is never followed, unless it is the very folder that the user named. */
+ * A folder that was copied out before has links that the box made, and they may lead anywhere. So the last name of a
+ * destination is never followed, unless the user named that folder itself. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -23,6 +23,8 @@
 
 static const char usage[] = "usage: carrel cp [-r] LOCAL... BOX:PATH [--url URL]\n"
                             "       carrel cp [-r] BOX:PATH... LOCAL\n"
+                            "       carrel cp [-r] LOCAL... volume:NAME/PATH\n"
+                            "       carrel cp [-r] volume:NAME/PATH... LOCAL    (of another: volume:OWNER/NAME:/PATH)\n"
                             "\n"
                             "Copies files into and out of a box; with -r, folders. A PATH without a leading slash is "
                             "below /home/box. As LOCAL, - is standard input or\n"
@@ -37,10 +39,11 @@ struct copy {
     char            *piece;     /* owned */
 };
 
-/* BOX:PATH taken apart; box NULL: a local path. */
+/* A parsed BOX:PATH; box NULL: a local path. */
 struct cp_place {
-    char       *box;            /* owned */
-    const char *path;
+    char             *box;      /* owned, unless it is a volume's */
+    const char       *path;
+    struct volume_box volume;   /* of volume:NAME/PATH */
 };
 
 static int set_recursive(void *into, const char *value, struct err *e)
@@ -56,8 +59,30 @@ static struct cp_place place_of(const char *word)
     const char *colon = strchr(word, ':'), *slash = strchr(word, '/');
 
     if (!colon || colon == word || (slash && slash < colon))
-        return (struct cp_place){ NULL, word };
-    return (struct cp_place){ strndup(word, (size_t)(colon - word)), colon + 1 };
+        return (struct cp_place){ .path = word };
+    return (struct cp_place){ .box = strndup(word, (size_t)(colon - word)), .path = colon + 1 };
+}
+
+/* 0, or the exit status. */
+static int open_place(const struct copy *c, const char *word, bool to_read, struct cp_place *ret)
+{
+    if (!volume_is_named(word)) {
+        *ret = place_of(word);
+        return 0;
+    }
+    *ret = (struct cp_place){ 0 };
+    int status = volume_box_make(&ret->volume, &c->client, word, to_read);
+    ret->box = ret->volume.id;
+    ret->path = ret->volume.path;
+    return status;
+}
+
+static void close_place(struct cp_place *place, const char *word)
+{
+    if (volume_is_named(word))
+        volume_box_done(&place->volume);
+    else
+        free(place->box);
 }
 
 static int fail(const char *what, int code)
@@ -99,8 +124,8 @@ static void archive_target(struct buf *target, const char *box, const char *path
     target_add(target, "", path);
 }
 
-/* What is at a place in the box: 'd', 'f', another letter, or 0 if nothing is. -1: that could not be found out, which
- * was told. */
+/* The type of a path in the box: 'd', 'f', another letter, or 0 if it does not exist. -1: unknown; the error was
+ * reported. */
 static int look(struct copy *c, const char *box, const char *path, uint64_t *ret_size, mode_t *ret_mode)
 {
     struct buf target;
@@ -271,7 +296,7 @@ static int receive_file(struct copy *c, int fd, struct progress *p)
     return n < 0 ? EXIT_CLIENT : 0;
 }
 
-/* Asks for a body to come. 0, or the exit status. */
+/* Requests a body. 0, or the exit status. */
 static int open_download(struct copy *c, const char *target)
 {
     struct err e = { 0 };
@@ -291,24 +316,24 @@ static int open_download(struct copy *c, const char *target)
     return status;
 }
 
-/* /dev/stdout, /dev/fd/63; not what anybody may put into /dev/shm. */
+/* /dev/stdout, /dev/fd/63; nothing below /dev/shm, where any user may write. */
 static bool is_devs_own(const char *local)
 {
     return strncmp(local, "/dev/", 5) == 0 && (strncmp(local, "/dev/fd/", 8) == 0 || !strchr(local + 5, '/'));
 }
 
-/* A device or FIFO that is written itself. Of links, only the system's own lead to one. */
+/* A device or FIFO that is written directly. Of links, only the system's own lead to one. */
 static bool is_special(const char *local)
 {
     struct stat st;
 
     if (lstat(local, &st) < 0)
         return false;
-    /* Such a link leads to a descriptor, perhaps of a plain file: it must not be replaced. */
+    /* The link leads to a descriptor, perhaps of a plain file, and must not be replaced. */
     return S_ISLNK(st.st_mode) ? is_devs_own(local) : !S_ISREG(st.st_mode);
 }
 
-static char temporary[3 * PATH_MAX];        /* what a signal that ends us takes along; "": nothing */
+static char temporary[3 * PATH_MAX];        /* removed if a signal ends us; "": nothing */
 
 static void on_end(int number)
 {
@@ -341,7 +366,7 @@ static int open_temporary(const char *local)
     return fd;
 }
 
-/* Into a new file beside the place, which then takes it. What is no plain file (a device, a FIFO) is written itself. */
+/* Writes a new file beside the destination and renames it. A device or FIFO is written directly. */
 static int save(struct copy *c, const char *local, mode_t mode, struct progress *p)
 {
     mode_t mask = umask(0);
@@ -447,20 +472,21 @@ static int download(struct copy *c, const struct cp_place *from, const char *loc
 
 static int copy_all(struct copy *c, const struct words *words)
 {
-    struct cp_place to = place_of(words->at[words->n - 1]);
-    int status = 0;
+    const char *last = words->at[words->n - 1];
+    struct cp_place to;
+    int status = open_place(c, last, false, &to);
 
-    for (int i = 0; i < words->n - 1; i++) {
-        struct cp_place from = place_of(words->at[i]);
-        int r;
-        if (!from.box == !to.box)
+    for (int i = 0; i < words->n - 1 && (status == 0 || to.box || !volume_is_named(last)); i++) {
+        struct cp_place from;
+        int r = open_place(c, words->at[i], true, &from);
+        if (r == 0 && !from.box == !to.box)
             r = client_misused(&c->client, from.box ? "one side must be local" : "one side must be BOX:PATH");
-        else
+        else if (r == 0)
             r = to.box ? upload(c, from.path, &to, words->n > 2) : download(c, &from, to.path, words->n > 2);
         status = r ? r : status;
-        free(from.box);
+        close_place(&from, words->at[i]);
     }
-    free(to.box);
+    close_place(&to, last);
     return status;
 }
 

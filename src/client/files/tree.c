@@ -1,6 +1,6 @@
-/* The local end of a copied folder is worked by the same code as the box's end (src/files), in a process of its own
- * that is spoken to over a socket. So a tar that comes out of a box is unpacked by the code that is made for strangers'
- * archives: no entry leaves the folder, not even through a link that came with it. */
+/* The local end of a copied folder uses the same code as the box's end (src/files), in a child process behind a socket.
+ * So a tar from a box is unpacked by the code for hostile archives: no entry leaves the folder, not even through a link
+ * in the archive. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -98,7 +98,7 @@ static int ask(int fd, enum files_op op, unsigned flags, const char *path)
     return put_frame(fd, FILES_REQUEST, &frame, sizeof frame.request + size);
 }
 
-/* The DONE at the end. */
+/* Reads the DONE at the end. */
 static int take_done(int fd, size_t size, struct err *e)
 {
     struct files_done done;
@@ -143,7 +143,7 @@ int tree_send(const char *path, struct exchange *x, struct progress *p, struct e
     return r;
 }
 
-/* True if it says something already: then it has failed. */
+/* True if it has sent something already, which means that it has failed. */
 static bool has_failed(int fd)
 {
     struct pollfd p = { .fd = fd, .events = POLLIN };
@@ -172,7 +172,7 @@ int tree_receive(const char *path, struct exchange *x, struct progress *p, struc
     else
         r = take_done(h.fd, head.size, e);
     if (n < 0)
-        r = err_set(e, (int)-n, STEP_USAGE, "the server broke off in the middle; what was copied is incomplete");
+        r = err_set(e, (int)-n, STEP_USAGE, "the server closed the connection; the copy is incomplete");
     helper_close(&h);
     return r;
 }

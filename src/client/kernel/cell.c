@@ -37,7 +37,7 @@ void cell_wait(int fd, const volatile sig_atomic_t *flag)
     (void)sigprocmask(SIG_SETMASK, &before, NULL);
 }
 
-/* Text from the box; colours stay if they are wanted. */
+/* Prints text from the box; keeps colours if they are wanted. */
 static void print_plain(const char *text, int fd)
 {
     FILE *out = fd == STDERR_FILENO ? stderr : stdout;
@@ -90,8 +90,8 @@ static void show_error(const json_t *event)
 
 /* ---- input() ---- */
 
-/* Nobody may end this program while the terminal shows nothing: where Ctrl-C does that, it waits until it shows
- * again. */
+/* A signal must not end this program while the terminal does not echo: a deadly Ctrl-C is held back until the echo is
+ * on again. */
 static void read_answer(const json_t *event, char *text, size_t size)
 {
     struct sigaction deadly = { 0 }, catch = { .sa_handler = on_interrupt };
@@ -190,7 +190,7 @@ static void interrupt_cell(const struct cell *c, const char *box)
         (void)!client_call(c->client, "POST", target_box(box, "/kernels/default/interrupt"), NULL, NULL);
 }
 
-/* Until the last event. */
+/* Reads until the last event. */
 static int read_stream(struct cell *c, struct exchange *x, const char *box)
 {
     struct buf in;
@@ -235,6 +235,8 @@ static int open_stream(struct cell *c, struct exchange *x, const char *body, cha
         (void)client_complain(&e);
         return -1;
     }
+    if (c->on_answer)
+        c->on_answer(x->status, c->arg);
     if (x->status != 200) {
         json_t *answer = client_read_json(x);
         (void)client_refused(x->status, answer);

@@ -1,11 +1,11 @@
-/* carrel kernel: a kernel in a box for any Jupyter program on this machine, which starts it as it starts every kernel:
- * by a connection file.
+/* carrel kernel: a kernel in a box for any Jupyter program on this machine. The program starts it like every kernel,
+ * with a connection file.
  *
  *   Jupyter program <-- ZeroMQ --> carrel kernel <-- WebSocket --> server --> kernel in its box
  *
- * The box is this process's: it is deleted when a client asks for a shutdown, when this process is told to end, and, if
- * it is killed, by the box's own idle timeout (or with the private server). The sockets listen before there is a box,
- * so a client that connects early waits and loses nothing. */
+ * This process owns the box: it is deleted when a client asks for a shutdown or when this process is asked to end. If
+ * this process is killed, the box's own idle timeout deletes it (or it ends with the private server). The sockets
+ * listen before there is a box, so a client that connects early waits and loses nothing. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -35,19 +35,19 @@
 static const char usage[] =
     "usage: carrel kernel [OPTIONS] -f CONNECTION_FILE\n"
     "\n"
-    "Runs a kernel in a box for a Jupyter program: 'carrel kernelspec install' makes programs start it. The directory "
-    "in\n"
-    "which it is started is there in the box, writable; nothing else of this machine is.\n"
+    "Runs a kernel in a box for a Jupyter program: 'carrel kernelspec install' makes programs start it. The folder in\n"
+    "which it is started, the notebook's, is there in the box, writable; nothing else of this machine is.\n"
     "\n"
-    "  -f FILE                 the connection file, as Jupyter writes it; what programs add for IPython after it\n"
-    "                          (--Class.name=value) is handed on, but not files to run\n"
+    "  -f FILE                 the connection file, as Jupyter writes it; options for IPython after it\n"
+    "                          (--Class.name=value) are passed on, but not files to run\n"
     "  --python PROGRAM        the interpreter and with it the packages (then a server of its own is started)\n"
     "  --template NAME         a template of the server's instead\n"
     "  --memory 2G  --cpus 2  --pids 256  --disk 1G        limits of the box\n"
-    "  --env K=V               may be given often; what the program that starts it gives to this kernel is there,\n"
+    "  --env K=V               may be given often; variables that Jupyter sets for this kernel are passed on,\n"
     "                          too, but not the environment in which that program was itself started\n"
-    "  --spec DIR              the kernelspec's folder: 'env' in its kernel.json is handed on\n"
-    "  --no-mount              the directory is not there either\n"
+    "  --spec DIR              the kernelspec's folder: 'env' in its kernel.json is passed on\n"
+    "  --no-mount              the folder is not there either\n"
+    "  --home                  it is there, too, if it is the home directory, or holds that\n"
     "  --url URL\n";
 
 enum { ABANDONED_S = 3600, FLUSH_MS = 1000, SERVER_GONE = 3 };
@@ -59,11 +59,12 @@ struct kernel_launch {
     struct wsclient       socket;
     json_t               *limits, *env;     /* owned */
     const char           *file, *python, *template, *spec;
-    bool                  no_mount;
+    bool                  no_mount, with_home;
+    bool                  tells_home;       /* the home directory was left out, and the first cell is to say so */
     char                  cwd[4096];        /* "": the box's home */
     char                  box[32], id[160];
     int                   signals;          /* owned */
-    int                   parent;           /* owned: a pidfd of who has started us; -1: not to be looked at */
+    int                   parent;           /* owned: a pidfd of the parent; -1: not watched */
     struct buf            out;
     bool                  ending;
     int                   status;
@@ -103,6 +104,14 @@ static int set_no_mount(void *into, const char *value, struct err *e)
     return 0;
 }
 
+static int set_home(void *into, const char *value, struct err *e)
+{
+    (void)value;
+    (void)e;
+    ((struct kernel_launch *)into)->with_home = true;
+    return 0;
+}
+
 /* ---- server, box, kernel ---- */
 
 static int find_server(struct kernel_launch *k, struct err *e)
@@ -119,7 +128,23 @@ static int find_server(struct kernel_launch *k, struct err *e)
     return r < 0 ? r : private_server_start(&k->own, settings, &k->client.server, e);
 }
 
-/* Where the program was started, unless that is a place that a box has of its own. */
+static const char home_is_closed[] =
+    "This kernel was started in your home directory, and its files are not there: its code could read and change all "
+    "of them. Put the notebook into a folder of its own, or allow it: carrel kernelspec install --home";
+
+/* Whether the home directory is this one or below it. */
+static bool holds_home(const char *here)
+{
+    const char *home = getenv("HOME");
+    char *real = home && home[0] == '/' ? realpath(home, NULL) : NULL;
+    size_t n = strlen(here);
+
+    bool holds = real && strncmp(real, here, n) == 0 && (real[n] == '\0' || real[n] == '/');
+    free(real);
+    return holds;
+}
+
+/* The directory that this program was started in, unless a box has its own directory at that path. */
 static int open_here(struct kernel_launch *k)
 {
     static const char *const own[] = {
@@ -133,7 +158,10 @@ static int open_here(struct kernel_launch *k)
         if (strncmp(here, own[i], n) == 0 && (here[n] == '\0' || (here[n] == '/' && !strstr(own[i], "tmp"))))
             usable = false;
     }
-    if (usable && !k->no_mount)
+    k->tells_home = usable && !k->no_mount && !k->with_home && holds_home(here);
+    if (k->tells_home)
+        fprintf(stderr, "carrel: kernel: %s\n", home_is_closed);
+    else if (usable && !k->no_mount)
         snprintf(k->cwd, sizeof k->cwd, "%s", here);
     free(here);
     return k->cwd[0] && k->client.server.is_unix ? open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
@@ -228,7 +256,7 @@ static struct iovec text_part(const char *text)
     return (struct iovec){ (void *)(uintptr_t)text, strlen(text) };
 }
 
-/* To the clients, in the kernel's name. */
+/* Sends to the clients in the kernel's name. */
 static void tell(struct kernel_launch *k, enum kernel_channel channel, const char *type, const struct iovec *parent,
                  const char *content)
 {
@@ -249,6 +277,16 @@ static void tell(struct kernel_launch *k, enum kernel_channel channel, const cha
     zmq_tell(k->zmq, &w, k->id);
 }
 
+/* Beside the output of the first cell: there the reader looks for the file that is missing. */
+static void tell_home(struct kernel_launch *k, const struct wire *w)
+{
+    char content[512];
+
+    snprintf(content, sizeof content, "{\"name\":\"stderr\",\"text\":\"%s\\n\"}", home_is_closed);
+    tell(k, KERNEL_IOPUB, "stream", &w->part[PART_HEADER], content);
+    k->tells_home = false;
+}
+
 static void on_request(const struct wire *w, enum kernel_channel channel, json_t *header, void *arg)
 {
     struct kernel_launch *k = arg;
@@ -264,14 +302,16 @@ static void on_request(const struct wire *w, enum kernel_channel channel, json_t
         k->ending = true;
         return;
     }
+    if (k->tells_home && strcmp(type, "execute_request") == 0)
+        tell_home(k, w);
     buf_clear(&k->out);
     wire_to_v1(w, channel, &k->out);
     if (buf_error(&k->out) < 0 || wsclient_send(&k->socket, k->out.data, k->out.length) < 0)
         fputs("carrel: kernel: a message is too large, or the kernel does not read; it was dropped\n", stderr);
 }
 
-/* The server answers in a dead kernel's place what is still to be answered, as an error of the cell. Here the program
- * looks at this process and must find it dead: nbclient's DeadKernelError is that, and no error of a cell. */
+/* For a dead kernel the server answers pending requests with an error of the cell. A Jupyter program must see the death
+ * of this process instead: nbclient then raises DeadKernelError, and no error of a cell. */
 static bool tells_death(struct kernel_launch *k, const struct wire *w)
 {
     static const char own[] = "\"session\":\"carrel\"", name[] = "\"DeadKernelError\"";
@@ -296,7 +336,7 @@ static void on_answer(const char *data, size_t size, void *arg)
     if (wire_from_v1(data, size, &w) < 0 || k->ending || tells_death(k, &w))
         return;
     zmq_tell(k->zmq, &w, k->id);
-    /* The server would start another one in its place; but Jupyter's own programs look at this process, and decide. */
+    /* The server would restart the kernel; but Jupyter's own programs watch this process, and decide. */
     const struct iovec *content = &w.part[PART_CONTENT];
     if (w.channel == KERNEL_IOPUB && w.part[PART_PARENT].iov_len <= 2 &&
         (memmem(content->iov_base, content->iov_len, "\"dead\"", 6) ||
@@ -379,16 +419,15 @@ static int catch_signals(void)
     return sigprocmask(SIG_BLOCK, &ours, NULL) < 0 ? -1 : signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* The process that has started us, as a whole: the kernel's signal for a parent's death comes when the thread ends that
- * did it, and programs start kernels in threads that live for one request. Who is nobody's child any more by now was
- * meant to live on. */
+/* Watches the whole parent process: PDEATHSIG fires when the thread that started us ends, and programs start kernels in
+ * threads that live for one request. An orphan was meant to live on. */
 static void watch_parent(struct kernel_launch *k)
 {
     pid_t parent = getppid();
 
     k->parent = (int)syscall(SYS_pidfd_open, parent, 0);
     if (k->parent < 0 && errno != ESRCH)
-        (void)prctl(PR_SET_PDEATHSIG, SIGTERM);     /* it is in another namespace, or Linux is older than pidfds */
+        (void)prctl(PR_SET_PDEATHSIG, SIGTERM);     /* it is in another namespace, or Linux has no pidfds yet */
     if (getppid() != parent)
         k->ending = true;
 }
@@ -432,6 +471,7 @@ int client_kernel(int argc, char **argv)
         { "env", 'e', true, set_env },
         { "spec", 0, true, set_spec },
         { "no-mount", 0, false, set_no_mount },
+        { "home", 0, false, set_home },
     };
     struct kernel_launch k = { .client = { .name = "kernel", .usage = usage, .may_lack_server = true },
                             .zmq = calloc(1, sizeof *k.zmq), .limits = json_object(), .env = json_object(),

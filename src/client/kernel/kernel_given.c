@@ -1,10 +1,10 @@
-/* Jupyter starts a kernel as a process with an environment: its own as it is now, with `env` of kernel.json and
- * start_kernel(env=...) in it. A stock kernel has all of that. A box must not: a shell's environment is full of what is
- * nobody else's, tokens above all. So what is handed on is what was given to this kernel: what its kernelspec names,
- * and what differs from the environment with which the program that starts us was itself started. Of a variable that is
- * the same there, nobody can say that it was meant for the kernel.
+/* Jupyter starts a kernel as a process with an environment: its own present one, with `env` of kernel.json and
+ * start_kernel(env=...) added. A stock kernel has all of that. A box must not, because a shell's environment is
+ * private, above all its tokens. So only variables given to this kernel are passed on: those that its kernelspec names,
+ * and those that differ from the environment with which our parent was itself started. A variable that is the same
+ * there was not clearly meant for the kernel.
  *
- * Not handed on unless the kernelspec names them: variables that say where things are on this machine, and ours. */
+ * Unless the kernelspec names them, paths on this machine and our own variables are not passed on. */
 #define _GNU_SOURCE
 #include "client/kernel/kernel_given.h"
 
@@ -18,7 +18,7 @@
 #include "base/fd.h"
 #include "base/parse.h"
 
-/* The kernel in the box takes it out of its environment again (guest/kernel: start.py). */
+/* The kernel in the box removes it from its environment again (guest/kernel: start.py). */
 #define ARGUMENTS "CARREL_IPYTHON_ARGUMENTS"
 
 enum { ENVIRON_MOST = 2 << 20, VALUE_MOST = 32768 };
@@ -36,7 +36,7 @@ static bool is_of_this_machine(const char *variable)
     return false;
 }
 
-/* As the server wants names. */
+/* A name that the server accepts. */
 static bool is_name(const char *name, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -72,7 +72,7 @@ static void hand_on_spec(json_t *env, const char *folder)
         return;
     spec = json_load_file(path, 0, NULL);
     json_object_foreach(json_object_get(spec, "env"), name, value) {
-        /* Jupyter has put other variables into its values, so that ours is the one to take. */
+        /* Jupyter has expanded variables in its values, so the value in our environment counts. */
         for (char **v = environ; *v; v++)
             if (strncmp(*v, name, strlen(name)) == 0 && (*v)[strlen(name)] == '=')
                 hand_on(env, *v);
@@ -80,7 +80,7 @@ static void hand_on_spec(json_t *env, const char *folder)
     json_decref(spec);
 }
 
-/* One after the other with a NUL between; NULL: it cannot be read, or is not what it was. */
+/* NUL-separated; NULL: unreadable or overwritten. */
 static char *read_parent(size_t *ret_size)
 {
     char path[48], *text = malloc(ENVIRON_MOST);
@@ -96,7 +96,7 @@ static char *read_parent(size_t *ret_size)
         text[size] = '\0';
     for (size_t at = 0; text && at < size; at += strlen(text + at) + 1)
         has_path |= strncmp(text + at, "PATH=", 5) == 0;
-    /* A program may write its title over it; then all would seem new. */
+    /* A program may overwrite it with a title; then all variables would seem new. */
     if (!has_path || size == ENVIRON_MOST - 1) {
         free(text);
         return NULL;
@@ -114,7 +114,7 @@ void given_environment(json_t *env, const char *spec)
     AUTO_FREE char *parent = read_parent(&size);
     if (!parent) {
         fputs("carrel: kernel: the environment of the program that starts this kernel cannot be read; of this one's "
-              "only what the kernelspec names is handed on\n", stderr);
+              "only variables that the kernelspec names are passed on\n", stderr);
         return;
     }
     for (char **v = environ; *v; v++) {
@@ -126,8 +126,8 @@ void given_environment(json_t *env, const char *spec)
     }
 }
 
-/* Jupyter programs add to a kernelspec's command what is meant for IPython's command line: options of its classes
- * (--HistoryManager.hist_file=:memory:), some with names of their own, and files that they will run themselves. */
+/* Jupyter programs append options for IPython to a kernelspec's command: options of its classes
+ * (--HistoryManager.hist_file=:memory:), short names, and files to run. */
 static bool is_for_ipython(const char *word)
 {
     static const char *const names[] = {
@@ -157,7 +157,7 @@ int given_arguments(int argc, char **argv, json_t *env)
     for (int i = 0; i < n; i++)
         after_file |= strcmp(argv[i], "-f") == 0;
     if (n < argc)
-        n++;        /* the word after an option of ours is that option's */
+        n++;        /* the word after one of our options is its value */
     for (int i = n; after_file && i < argc; i++) {
         bool is_value = i > n && argv[i - 1][0] == '-' && !strchr(argv[i - 1], '=');
         if (argv[i][0] == '-' || is_value)

@@ -1,7 +1,7 @@
-/* A client connects to each socket on its own. Its requests are remembered by their msg_id, and what the kernel answers
- * goes back over the connection on which the request came; a question to its user (stdin) goes to the connection of the
- * same identity, which is how ZeroMQ pairs the two. What the kernel publishes goes to all who subscribed. A message
- * without the right signature is dropped without a word. */
+/* A client connects to each socket separately. Its requests are remembered by msg_id, and the kernel's answers go back
+ * over the connection of the request; a question to the user (stdin) goes to the connection with the same identity,
+ * which is how ZeroMQ pairs the two. Published messages go to all subscribers. A message with a wrong signature is
+ * dropped silently. */
 #define _GNU_SOURCE
 #include "client/kernel/kernel_zmq.h"
 
@@ -67,8 +67,8 @@ static int listen_unix(const char *prefix, int port, char path[108], int *ret)
     return 0;
 }
 
-/* A kernel that is killed and started again at once gets the same ports; children of the old one may have them for a
- * moment longer. */
+/* A kernel that is killed and restarted at once gets the same ports; children of the old one may hold them for a moment
+ * longer. */
 static int listen_patiently(const char *ip, int port, int *ret)
 {
     uint64_t end = clock_monotonic_us() + PATIENCE_MS * 1000ull;
@@ -305,7 +305,7 @@ static void send_to(struct zmq_side *z, struct zmq_peer *p, struct wire *w)
     char signature[HMAC_HEX + 1];
     int n = wire_to_zmq(&z->key, w, signature, part);
 
-    /* Who does not read what it asked for is dropped rather than waited for. */
+    /* A client that does not read its answers is dropped. */
     if (n < 0 || zmtp_send(&p->zmtp, part, (size_t)n) < 0)
         drop(p);
 }

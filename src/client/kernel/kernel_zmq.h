@@ -1,5 +1,4 @@
-/* The ZeroMQ side of `carrel kernel`: five sockets as a connection file names them, on which Jupyter's clients find a
- * kernel. */
+/* The ZeroMQ side of `carrel kernel`: the five sockets of a connection file. */
 #ifndef CARREL_CLIENT_KERNEL_KERNEL_ZMQ_H
 #define CARREL_CLIENT_KERNEL_KERNEL_ZMQ_H
 
@@ -16,7 +15,7 @@ enum { ZMQ_PEERS = 128, ZMQ_ASKED = 4096, ZMQ_POLLS = ZMQ_CHANNELS + ZMQ_PEERS, 
 struct zmq_peer {
     int              fd;            /* owned; -1: free */
     enum zmq_channel channel;
-    uint64_t         number;        /* never given twice */
+    uint64_t         number;        /* never reused */
     struct zmtp      zmtp;
 };
 
@@ -29,9 +28,9 @@ struct zmq_side {
     struct {
         char     id[ZMQ_ID];
         uint64_t peer;
-    } asked[ZMQ_ASKED];             /* who is waiting for an answer; the oldest are forgotten */
+    } asked[ZMQ_ASKED];             /* requests waiting for an answer; the oldest are forgotten */
     unsigned        next_asked;
-    /* A request of a client's, whose signature was right. header: parsed. */
+    /* A client's request with the right signature. header: parsed. */
     void          (*on_message)(const struct wire *w, enum kernel_channel channel, json_t *header, void *arg);
     void           *arg;
 };
@@ -40,13 +39,13 @@ struct zmq_side {
 MUST_CHECK int zmq_open(struct zmq_side *z, const char *connection_file, struct err *e);
 void           zmq_close(struct zmq_side *z);
 
-/* Fills in ZMQ_POLLS entries; then, after poll(2), does what they say. */
+/* Fills in ZMQ_POLLS entries; then, after poll(2), handles them. */
 void           zmq_poll(struct zmq_side *z, struct pollfd *fds);
 void           zmq_work(struct zmq_side *z, const struct pollfd *fds);
 
-/* A message of the kernel's, w->channel says which: to everybody, or to who asked. */
+/* Sends a message of the kernel on w->channel: to all subscribers, or to the client of the request. */
 void           zmq_tell(struct zmq_side *z, const struct wire *w, const char *kernel_id);
-/* Whether all that was told has left this process. */
+/* Whether all messages have left this process. */
 bool           zmq_is_flushed(const struct zmq_side *z);
 
 #endif

@@ -28,12 +28,15 @@ static const char usage[] =
     "  --python PROGRAM        the interpreter, and with it the packages, of the kernel; else a template of the "
     "server's\n"
     "  --memory 2G  --cpus 2   limits of its boxes\n"
-    "  -y, --yes               if there is no Python for kernels yet, 'carrel setup' runs without asking\n";
+    "  --home                  a kernel that is started in the home directory may read and change all of it; without\n"
+    "                          this option a kernel has its notebook's folder, but not if that is the home directory\n"
+    "\n"
+    "If there is no Python for kernels yet, 'carrel setup' makes it; with -y or --yes, its failure is an error.\n";
 
 struct spec {
     struct client client;
     const char   *name, *display, *prefix, *python, *memory, *cpus;
-    bool          yes;
+    bool          yes, with_home;
 };
 
 #define TEXT(function, member)                                                     \
@@ -64,7 +67,15 @@ static int set_yes(void *into, const char *value, struct err *e)
     return 0;
 }
 
-/* Wrong values are told now and not when a notebook is opened. */
+static int set_home(void *into, const char *value, struct err *e)
+{
+    (void)value;
+    (void)e;
+    ((struct spec *)into)->with_home = true;
+    return 0;
+}
+
+/* Reports wrong values now and not when a notebook is opened. */
 static int set_memory(void *into, const char *value, struct err *e)
 {
     json_t *unused = json_object();
@@ -126,6 +137,8 @@ static json_t *make_spec(const struct spec *s)
             json_array_append_new(argv, json_string(options[i][0]));
             json_array_append_new(argv, json_string(options[i][1]));
         }
+    if (s->with_home)
+        json_array_append_new(argv, json_string("--home"));
     json_array_append_new(argv, json_string("-f"));
     json_array_append_new(argv, json_string("{connection_file}"));
     return json_pack("{s:o,s:s,s:s,s:s,s:{s:b}}", "argv", argv, "display_name", s->display, "language", "python",
@@ -150,8 +163,8 @@ static int install(const struct spec *s)
         return EXIT_CLIENT;
     }
     puts(path);
-    /* It is written, and good for a server's kernels; for those of this machine there may be something left to do. */
-    if (!s->python && !guest_find_python(python, sizeof python) && setup_offer(s->yes) != 0 && s->yes)
+    /* The kernelspec is written and works with a server's kernels; kernels of this machine may still need a setup. */
+    if (!s->python && !guest_find_python(python, sizeof python) && setup_make() != 0 && s->yes)
         return EXIT_CLIENT;
     return 0;
 }
@@ -176,6 +189,7 @@ int client_kernelspec(int argc, char **argv)
         { "user", 0, false, set_user },    { "prefix", 0, true, set_prefix },
         { "python", 0, true, set_python }, { "memory", 'm', true, set_memory },
         { "cpus", 0, true, set_cpus },     { "yes", 'y', false, set_yes },
+        { "home", 0, false, set_home },
     };
     struct spec s = { .client = { .name = "kernelspec", .usage = usage, .may_lack_server = true },
                       .name = "carrel", .display = "Python 3 (Carrel)" };

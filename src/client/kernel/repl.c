@@ -1,4 +1,4 @@
-/* carrel repl: a line loop on a kernel that lives in a box. Whether more lines are wanted, the kernel itself says. */
+/* carrel repl: a line loop on a kernel that lives in a box. The kernel decides whether a statement needs more lines. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -15,11 +15,11 @@
 enum { CODE_MAX = 16 << 20 };
 
 static const char repl_usage[] =
-    "usage: carrel repl BOX [--yes] [--json] [--url URL]\n"
+    "usage: carrel repl BOX [--json] [--url URL]\n"
     "\n"
-    "Python in a box, line by line. What was defined stays, also for the next time: it is the box's kernel\n"
+    "Python in a box, line by line. Variables stay, also for the next time: it is the box's kernel\n"
     "\"default\". Ctrl-C interrupts, Ctrl-D leaves; the kernel lives on.\n"
-    "-y, --yes: if there is no Python for kernels yet, 'carrel setup' runs without asking.\n";
+    "If there is no Python for kernels yet, 'carrel setup' makes it.\n";
 
 static volatile sig_atomic_t dropped;
 
@@ -29,7 +29,7 @@ static void on_interrupt(int signal)
     dropped = 1;
 }
 
-/* "complete", "incomplete", "invalid", "unknown"; indent: of the next line. */
+/* Asks the kernel: "complete", "incomplete", "invalid", "unknown"; indent: of the next line. */
 static bool wants_more(const struct client *c, const char *box, const char *code, char indent[64])
 {
     json_t *answer = NULL, *text = json_string(code);
@@ -85,14 +85,14 @@ static bool read_code(const struct client *c, const char *box, unsigned long lon
     return true;
 }
 
-/* The kernel must be there before it can be asked. */
-static int begin(const struct client *c, const char *box, bool yes, unsigned long long *ret_count)
+/* Starts the kernel, so that it can be asked. */
+static int begin(const struct client *c, const char *box, unsigned long long *ret_count)
 {
     struct cell cell = { .client = c, .box = box, .interruptible = true };
     int r = cell_run(&cell, json_pack("{s:s}", "code", ""));
 
     if (r == 0 && setup_would_help(c, cell.end))
-        r = setup_offer(yes) == 0 ? cell_run(&cell, json_pack("{s:s}", "code", "")) : -1;
+        r = setup_make() == 0 ? cell_run(&cell, json_pack("{s:s}", "code", "")) : -1;
     *ret_count = (unsigned long long)json_integer_value(json_object_get(cell.end, "execution_count")) + 1;
     if (r == 0 && outcome_parse(text_of(cell.end, "outcome")) != OUTCOME_OK)
         r = cell_exit(cell.end) == 0 ? 0 : -1;
@@ -102,9 +102,10 @@ static int begin(const struct client *c, const char *box, bool yes, unsigned lon
 
 static int set_yes(void *into, const char *value, struct err *e)
 {
+    /* An earlier version asked. */
+    (void)into;
     (void)value;
     (void)e;
-    *(bool *)into = true;
     return 0;
 }
 
@@ -114,16 +115,15 @@ int client_repl(int argc, char **argv)
     struct client c = { .name = "repl", .usage = repl_usage };
     static const struct flag flags[] = { { "yes", 'y', false, set_yes } };
     unsigned long long count = 1;
-    bool yes = false;
     struct words words;
     struct buf code;
-    int status = client_begin(&c, argc, argv, flags, 1, &yes, false, &words);
+    int status = client_begin(&c, argc, argv, flags, 1, NULL, false, &words);
 
     if (status >= 0)
         return status;
     if (words.n != 1)
         return client_misused(&c, "it takes a box");
-    if (begin(&c, words.at[0], yes, &count) < 0)
+    if (begin(&c, words.at[0], &count) < 0)
         return EXIT_CLIENT;
     (void)sigaction(SIGINT, &catch, NULL);
     buf_init(&code, CODE_MAX);

@@ -1,4 +1,4 @@
-/* As much as one trusted server needs; the frames are those of http/wsframe. */
+/* Only the part that one trusted server needs; http/wsframe has the frames. */
 #define _GNU_SOURCE
 #include "client/kernel/wsclient.h"
 
@@ -15,7 +15,7 @@ static void add_frame(struct wsclient *w, enum wsframe_opcode opcode, const void
     uint8_t head[WSFRAME_HEADER_MAX], mask[4];
 
     if (getrandom(mask, sizeof mask, GRND_NONBLOCK) != sizeof mask)
-        memset(mask, 0x5a, sizeof mask);        /* it hides nothing from anybody here */
+        memset(mask, 0x5a, sizeof mask);        /* the mask need not be random here */
     buf_add(&w->out, head, wsframe_header_masked(head, opcode, size, mask));
     char *room = buf_reserve(&w->out, size);
     if (!room)

@@ -13,9 +13,9 @@ enum { WSCLIENT_MOST = 80 << 20 };
 
 struct wsclient {
     struct exchange *x;         /* owned; its fd is to be polled */
-    struct wsreader  reader;    /* what came of an unfinished message */
+    struct wsreader  reader;    /* the received part of an unfinished message */
     struct buf       out;       /* to be written */
-    bool             closed;    /* the server has said so, or is gone */
+    bool             closed;    /* the server has closed it, or is gone */
 };
 
 typedef void wsclient_message(const char *data, size_t size, void *arg);
@@ -25,10 +25,10 @@ MUST_CHECK int wsclient_open(struct wsclient *w, const struct server_address *s,
                              const char *protocol, struct err *e);
 void           wsclient_done(struct wsclient *w);
 
-/* Reads what there is and calls for each whole message. -EPROTO, -ECONNRESET: it is over. */
+/* Reads available bytes and calls for each whole message. -EPROTO, -ECONNRESET: it is over. */
 MUST_CHECK int wsclient_read(struct wsclient *w, wsclient_message *call, void *arg);
 MUST_CHECK int wsclient_send(struct wsclient *w, const void *data, size_t size);
-/* Writes what the socket takes. */
+/* Writes as much as the socket takes. */
 MUST_CHECK int wsclient_write(struct wsclient *w);
 
 #endif

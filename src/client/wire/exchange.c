@@ -1,6 +1,6 @@
-/* The server may answer before it has had the whole body, and then reads no more of it. So sending looks for an answer
- * whenever it would have to wait, and stops if there is one: otherwise both sides would wait for each other. The
- * connection is never half-closed: for the server that is a client that went away. */
+/* The server may answer before it has read the whole body, and then reads no more of it. So sending checks for an
+ * answer whenever it would block, and stops if there is one: otherwise both sides would wait for each other. The
+ * connection is never half-closed, because the server takes that for a client that went away. */
 #define _GNU_SOURCE
 #include "client/wire/exchange.h"
 
@@ -18,7 +18,7 @@
 
 enum { HEAD_OUT_MAX = 64 << 10 };
 
-/* What poll says, > 0; or -errno. A signal finds a server that is there: it has one slice of time to answer first. */
+/* The result of poll, > 0; or -errno. After a signal the server has one more slice of time to answer. */
 static int await(const struct exchange *x, short events)
 {
     for (;;) {
@@ -97,7 +97,7 @@ int exchange_open_with(struct exchange *x, const struct server_address *s, const
     buf_add_text(&head, "\r\n");
     int r = buf_error(&head) == 0 && n_fds <= EXCHANGE_FDS ? 0 : -EFBIG;
     if (r == 0 && n_fds)
-        r = (int)fdpass_send(x->fd, head.data, 1, fds, n_fds, 0);       /* the first byte carries them */
+        r = (int)fdpass_send(x->fd, head.data, 1, fds, n_fds, 0);       /* the first byte carries the descriptors */
     if (r >= 0)
         r = send_all(x, head.data + (n_fds > 0), head.length - (n_fds > 0));
     buf_done(&head);
@@ -134,7 +134,7 @@ int exchange_send_end(struct exchange *x)
     return x->sends_chunks ? send_all(x, "0\r\n\r\n", 5) : 0;
 }
 
-/* More bytes into the buffer. > 0, 0 at the end, -errno. */
+/* Reads more bytes into the buffer. > 0, 0 at the end, -errno. */
 static ssize_t fill(struct exchange *x, bool wait)
 {
     if (x->begin > 0) {
@@ -166,7 +166,7 @@ int exchange_answer(struct exchange *x, struct err *e)
                                "the server closed the connection without an answer");
         }
         if (size < 0)
-            return err_set(e, EBADMSG, STEP_USAGE, "what answers is not a carrel server");
+            return err_set(e, EBADMSG, STEP_USAGE, "the answer is not from a carrel server");
         x->begin += (size_t)size;
         if (x->head.status >= 200 || x->head.status == 101)
             break;
@@ -178,7 +178,7 @@ int exchange_answer(struct exchange *x, struct err *e)
     return 0;
 }
 
-/* What the buffer gives of the body. 0: nothing yet. */
+/* Takes bytes of the body from the buffer. 0: nothing yet. */
 static ssize_t take(struct exchange *x, char *data, size_t size)
 {
     size_t waiting = x->end - x->begin, put = 0, taken = 0;

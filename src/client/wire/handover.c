@@ -1,5 +1,5 @@
-/* What is mounted is opened here, with the rights of whoever asks, and handed over; a server may be root, and must not
- * open for anybody what only root may. */
+/* Mounts are opened here, with the caller's rights, and passed to the server. A server that is root must not open files
+ * for a caller that only root may open. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +27,7 @@ void handover_done(struct handover *h)
     h->list = NULL;
 }
 
-/* Whether this path led there without a link. */
+/* Whether the descriptor is at this path, without a link in between. */
 static bool is_at(int fd, const char *path)
 {
     char name[40], found[PATH_MAX];
@@ -49,7 +49,7 @@ static int add(struct handover *h, const char *what, const char *source, const c
         return err_set(e, errno, STEP_USAGE, "%s: %s", what, strerror(errno));
     if (again && !is_at(fd, source))
         return err_set(e, ELOOP, STEP_USAGE,
-                       "%s is a link to another place now, or is below one; put back what was there, or make a new box",
+                       "%s is or lies below a symbolic link now; restore the directory, or make a new box",
                        what);
     json_t *mount =
         json_pack("{s:s,s:s,s:b,s:i}", "source", path, "target", target, "writable", writable, "fd", (int)h->n);

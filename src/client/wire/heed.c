@@ -29,7 +29,7 @@ bool heed_stop_for_signal(void *arg, uint64_t stalled_us)
     return stalled_us >= HEED_SLICE_MS * 1000 && heed_pending();
 }
 
-/* Where poll says that there is room, PIPE_BUF bytes go in without waiting; a file takes all. */
+/* When poll reports room, a pipe takes PIPE_BUF bytes without blocking; a file takes all. */
 int heed_write(int fd, const char *data, size_t size, heed_stop *stop, void *arg)
 {
     struct stat status;

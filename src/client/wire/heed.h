@@ -1,4 +1,4 @@
-/* For a process that has blocked its signals to take them in its own time: waits that do not outlast them. */
+/* For a process that blocks its signals and handles them itself: waits that notice pending signals. */
 #ifndef CARREL_CLIENT_WIRE_HEED_H
 #define CARREL_CLIENT_WIRE_HEED_H
 
@@ -8,16 +8,16 @@
 
 #include "base/err.h"
 
-enum { HEED_SLICE_MS = 100 };       /* so often a wait looks up */
+enum { HEED_SLICE_MS = 100 };       /* how often a wait checks */
 
-/* A signal that asks us to end, has come and waits, being blocked; 0: none. */
+/* A pending signal that asks us to end; 0: none. */
 int            heed_pending(void);
 
-/* Is asked between two pieces. stalled_us: so long nothing could be written. True: it shall be left at that. */
+/* Called between two pieces. stalled_us: how long nothing could be written. True: stop. */
 typedef bool   heed_stop(void *arg, uint64_t stalled_us);
-/* Writes all, or stops: -EINTR. Our standard output is shared with whoever started us and stays in blocking mode. */
+/* Writes all, or stops: -EINTR. Our standard output is shared with our parent and stays in blocking mode. */
 MUST_CHECK int heed_write(int fd, const char *data, size_t size, heed_stop *stop, void *arg);
-/* One that stops for a signal while nobody reads. */
+/* Stops for a signal while the reader is stalled. */
 bool           heed_stop_for_signal(void *arg, uint64_t stalled_us);
 
 #endif

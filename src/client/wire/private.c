@@ -1,9 +1,9 @@
 /* this process --> guardian --> carrel-server serve
  *
- * The guardian holds nothing but the read end of a pipe. When the pipe closes, because this process has ended in
- * whatever way, it ends the server, waits for it and removes the folder, which it has made itself: whenever our process
- * is killed, either there is no folder yet or somebody who removes it. It is in a session of its own, so that what a
- * terminal or a notebook sends to our process group does not reach the server. */
+ * The guardian only holds the read end of a pipe. When the pipe closes, because this process has exited in any way, it
+ * ends the server, waits for it and removes the folder that it made. So if our process is killed at any moment, either
+ * there is no folder yet or the guardian removes it. The guardian has a session of its own, so that signals of a
+ * terminal or a notebook to our process group do not reach the server. */
 #define _GNU_SOURCE
 #include "client/wire/private.h"
 
@@ -31,7 +31,7 @@
 
 enum { START_MS = 60000, END_MS = 60000, POLL_MS = 5, ARGUMENTS = 64, SAID = 200, COMPLAINTS = 3 };
 
-/* What the guardian tells us first. */
+/* The guardian's first message. */
 struct private_place {
     int  error;
     char folder[24];
@@ -49,7 +49,7 @@ static int remove_one(const char *path, const struct stat *status, int type, str
 static _Noreturn void serve(char *folder, char *const *settings, pid_t parent)
 {
     char log[128];
-    /* Without the file of settings, which is for the server that everybody uses: what that listens to is taken. */
+    /* Without the file of settings, which belongs to the shared server: its addresses are taken. */
     char *argv[ARGUMENTS] = { "carrel-server", "serve", "--no-config", "--private", folder };
     size_t n = 5;
 
@@ -59,7 +59,7 @@ static _Noreturn void serve(char *folder, char *const *settings, pid_t parent)
         argv[n++] = *settings;
     }
     int null = open("/dev/null", O_RDONLY), out = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
-    /* If the guardian was killed before that, the signal never comes. */
+    /* If the guardian was killed before this call, the signal never comes. */
     if (prctl(PR_SET_PDEATHSIG, SIGTERM) < 0 || getppid() != parent)
         _exit(125);
     if (null < 0 || out < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0)
@@ -83,7 +83,7 @@ static _Noreturn void guard(char *const *settings, int alive, int told)
         (void)rmdir(folder);
         _exit(125);
     }
-    /* Others may wait for what our process had open to be closed: a launcher's ports, for its successor. */
+    /* Other processes may wait until our descriptors are closed: a launcher's ports, for its successor. */
     if (alive > 3)
         (void)syscall(SYS_close_range, 3, (unsigned)alive - 1, 0);
     (void)syscall(SYS_close_range, (unsigned)alive + 1, ~0U, 0);
@@ -124,8 +124,8 @@ static bool is_ready(const struct server_address *s)
     return ready;
 }
 
-/* What its log says last, if it can be read, and how often a program of it has ended with a complaint, which counts
- * more than what is logged about that. */
+/* Returns how often one of its programs ended with a complaint. said: the last such complaint, else the log's last
+ * line, if it can be read. */
 static unsigned last_words(const char *folder, char said[SAID])
 {
     static const char complaint[] = "carrel: ";
@@ -147,7 +147,7 @@ static unsigned last_words(const char *folder, char said[SAID])
     return n;
 }
 
-/* Where on PATH it is; the folder alone, in ret. */
+/* Finds the program's folder on PATH. */
 static bool find_folder(const char *name, char ret[PATH_MAX])
 {
     const char *path = getenv("PATH");
@@ -180,7 +180,7 @@ int private_server_python(const char *python, char setting[PRIVATE_SETTING], str
     return 0;
 }
 
-/* Two names of an interpreter in one folder are the same environment. */
+/* Two names of an interpreter in one folder belong to the same environment. */
 static bool is_same_folder(const char *one, const char *other)
 {
     const char *slash = strrchr(one, '/'), *last = strrchr(other, '/');
@@ -190,12 +190,11 @@ static bool is_same_folder(const char *one, const char *other)
 
 int private_server_find(struct client *c, bool names_template, struct err *e)
 {
-    const char *url = getenv("CARREL_URL");
     char own[GUEST_PATH];
     json_t *info = NULL;
     int r = server_find(c->url, &c->server, e);
 
-    if (r < 0 || c->url || (url && url[0]) || names_template || !guest_find_own_python(own, sizeof own) ||
+    if (r < 0 || c->url || server_named() || names_template || !guest_find_own_python(own, sizeof own) ||
         !guest_has_ipykernel(own))
         return r;
     r = client_ask(c, "GET", "/v1/info", NULL, &info, e);
@@ -238,7 +237,8 @@ int private_server_start(struct private_server *p, char *const *settings, struct
     uint64_t end = clock_monotonic_us() + START_MS * 1000ull;
     while (r == 0 && !is_ready(ret)) {
         bool is_over = p->guardian < 0 || waitpid(p->guardian, NULL, WNOHANG) != 0 || clock_monotonic_us() > end;
-        /* The server starts what ends again and again, but nobody waits for a keeper that cannot start here. */
+        /* The server restarts children that end again and again, but a keeper that cannot start here is not waited
+         * for. */
         if (last_words(folder, said) >= COMPLAINTS || is_over)
             r = err_set(e, ECHILD, STEP_USAGE, "a server of our own did not start: %s", said);
         (void)poll(NULL, 0, POLL_MS);

@@ -1,5 +1,5 @@
-/* Requests with JSON, and what is said when they fail. The server's message says what is wrong; what can be done about
- * it with this program is added here. */
+/* Requests with JSON, and messages when they fail. The server's message says what is wrong; the remedy with this
+ * program is added here. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@ enum { ANSWER_MAX = 256 << 20, TARGET_MAX = 16 << 10 };
 
 int client_complain(const struct err *e)
 {
-    /* Ours are whole sentences: the reason is in them already. */
+    /* Our messages are whole sentences with the reason in them. */
     fprintf(stderr, "carrel: %s\n", e->what);
     return EXIT_CLIENT;
 }
@@ -24,9 +24,9 @@ static const char *hint_of(int status, const char *code, const char *message)
         const char *code, *hint;
     } hints[] = {
         { "unauthorized", "set CARREL_TOKEN to a token from 'carrel token create'" },
-        { "quota_exceeded", "'carrel ps' shows what you have, 'carrel rm' makes room" },
+        { "quota_exceeded", "'carrel ps' lists your boxes, 'carrel rm' makes room" },
         { "host_full", "ask for less, or make room with 'carrel rm'" },
-        { "unavailable", "the server is up but its keeper is not; try again, or look at the server's log" },
+        { "unavailable", "try again in a moment" },
     };
     static const struct {
         const char *word, *hint;
@@ -44,7 +44,16 @@ static const char *hint_of(int status, const char *code, const char *message)
     for (size_t i = 0; i < sizeof phases / sizeof *phases && strcmp(code, "wrong_phase") == 0; i++)
         if (strstr(message, phases[i].word))
             return phases[i].hint;
-    return status == 404 && strstr(message, "no such box") ? "'carrel ps' lists your boxes" : "";
+    static const struct {
+        const char *word, *hint;
+    } lists[] = { { "there is no box", "'carrel ps' lists your boxes" },
+                  { "there is no service", "'carrel service ls' lists your services" },
+                  { "there is no grant", "'carrel grant ls' lists your grants" },
+                  { "there is no token", "'carrel token list' shows them" } };
+    for (size_t i = 0; i < sizeof lists / sizeof *lists && status == 404; i++)
+        if (strstr(message, lists[i].word))
+            return lists[i].hint;
+    return "";
 }
 
 int client_refused(int status, json_t *answer)
@@ -58,7 +67,12 @@ int client_refused(int status, json_t *answer)
     }
     if (!hint[0])
         hint = hint_of(status, code, message);
-    fprintf(stderr, "carrel: %s%s%s\n", show_text(message), hint[0] ? "; " : "", show_text(hint));
+    struct buf words;
+    buf_init(&words, 16384);
+    client_words(message, &words);
+    fprintf(stderr, "carrel: %s%s%s\n", show_text(words.failure ? message : buf_string(&words)), hint[0] ? "; " : "",
+            show_text(hint));
+    buf_done(&words);
     return EXIT_CLIENT;
 }
 
@@ -164,7 +178,7 @@ void target_add(struct buf *target, const char *literal, const char *value)
         add_escaped(target, value, false);
 }
 
-/* A path in the box, below its home unless it is absolute; "." and empty parts are left out, since a URL may not have
+/* A path in the box, below its home unless it is absolute; "." and empty parts are dropped, because a URL may not have
  * them. */
 void target_add_path(struct buf *target, const char *path)
 {
@@ -200,7 +214,7 @@ const char *text_of(const json_t *object, const char *key)
     return text ? text : "";
 }
 
-/* In ASCII: what a box has said may hold characters that a terminal obeys, and not all of them are below U+0020. */
+/* In ASCII: a box's text may hold characters that a terminal obeys, and not all of them are below U+0020. */
 void print_json(const json_t *value)
 {
     json_dumpf(value, stdout, JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_ENSURE_ASCII);

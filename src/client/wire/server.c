@@ -1,4 +1,4 @@
-/* A server's address, and connections to it. Which socket in a usual place is believed: proto/places.c. */
+/* A server's address, and connections to it. proto/places.c decides which socket at a default place is trusted. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <netdb.h>
@@ -124,10 +124,17 @@ int server_connect(const struct server_address *s, struct err *e)
     return fd;
 }
 
+const char *server_named(void)
+{
+    const char *named = getenv("CARREL_URL");
+
+    return named && named[0] ? named : NULL;
+}
+
 int server_find(const char *url, struct server_address *ret, struct err *e)
 {
     char found[sizeof((struct sockaddr_un *)0)->sun_path], looked[400];
-    const char *named = url ? url : getenv("CARREL_URL"), *token = getenv("CARREL_TOKEN");
+    const char *named = url ? url : server_named(), *token = getenv("CARREL_TOKEN");
 
     if (named && named[0]) {
         int r = server_parse(named, ret, e);

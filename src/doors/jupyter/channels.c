@@ -1,14 +1,14 @@
 /* WebSockets of kernels: /api/kernels/{id}/channels, both protocols.
  *
- * What a kernel publishes goes to every connection; replies and questions go to the connections that have used the
- * session that asked. A connection that cannot send keeps messages (references, no copies) up to a bound, then holds
- * the kernel back, and is closed with 1013 if its client takes nothing for a while: one client cannot stop the others
- * for long, and nothing grows without a bound. A session that comes back gets what it missed, as far as the kernel's
- * ring still has it; if the front is a new one, which does not know how far it had read, the answers to its own
- * requests that came since. A second connection of a session takes the first one's place.
+ * Messages that a kernel publishes go to every connection; replies and questions go to the connections that have used
+ * the session of the request. A connection that cannot send queues messages (references, no copies) up to a bound, then
+ * holds the kernel back, and is closed with 1013 if its client reads nothing for a while: one client cannot stop the
+ * others for long, and every queue is bounded. A returning session gets the messages that it missed, as far as the
+ * kernel's ring still has them. After a restart of the front its read position is unknown; it then gets the answers to
+ * its own requests that the ring has. A second connection of a session replaces the first one.
  *
  * Old clients wait, on every new connection, for a busy and an idle status that answer a kernel_info_request which they
- * did not send: another server's way to find out whether the kernel is there shows through. They get that pair. */
+ * did not send: another server probes its kernels that way, and clients came to rely on it. We send them that pair. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@
 
 enum {
     MESSAGE_MOST = 32 << 20,
-    QUEUE_BYTES = 4 << 20,          /* from here on the kernel is held back */
+    QUEUE_BYTES = 4 << 20,          /* above this the kernel is held back */
     QUEUE_HARD = 128 << 20,
     STALL_MS = 10000,
     CONNECTION_SESSIONS = 8,
@@ -35,16 +35,16 @@ struct queued {
 };
 
 struct connection {
-    struct connection   *next, **back;      /* of its kernel's record; back NULL: it has left */
+    struct connection   *next, **back;      /* of its kernel's record; back NULL: no longer in the list */
     struct kernel_record *record;
     struct kernel_client client;
     struct websocket    *socket;
     struct loop         *loop;
     bool                 is_v1, is_held, has_session;
-    bool                 is_catching_up;    /* is told of the past, and only of what answers itself */
-    unsigned             scopes;            /* of the one who opened it */
+    bool                 is_catching_up;    /* gets past messages, and only answers to its own requests */
+    unsigned             scopes;            /* of the identity that opened it */
     char                 user[80], session[SESSION_SIZE];
-    char                 seen[CONNECTION_SESSIONS][SESSION_SIZE];   /* that it has used */
+    char                 seen[CONNECTION_SESSIONS][SESSION_SIZE];   /* sessions that it has used */
     unsigned             n_seen;
     struct queued       *queue, *queue_last;
     size_t               queue_bytes;
@@ -58,7 +58,7 @@ struct connection {
 static int send_now(struct connection *conn, struct kernel_message *m)
 {
     if (conn->is_v1)
-        return websocket_send(conn->socket, false, m->data, m->size);
+        return websocket_send(conn->socket, false, m->raw.data, m->raw.size);
     size_t size;
     bool is_text;
     AUTO_FREE char *data = message_default(m, &size, &is_text);
@@ -101,8 +101,8 @@ static void enqueue(struct connection *conn, struct kernel_message *m)
 {
     struct queued *q = malloc(sizeof *q);
 
-    if (!q || conn->queue_bytes + m->size > QUEUE_HARD ||
-        !share_move_bytes(&conn->share, conn->queue_bytes, conn->queue_bytes + m->size)) {
+    if (!q || conn->queue_bytes + m->raw.size > QUEUE_HARD ||
+        !share_move_bytes(&conn->share, conn->queue_bytes, conn->queue_bytes + m->raw.size)) {
         free(q);
         connection_close(conn, WS_TRY_LATER, "the client does not read");
         return;
@@ -114,7 +114,7 @@ static void enqueue(struct connection *conn, struct kernel_message *m)
     else
         conn->queue = q;
     conn->queue_last = q;
-    conn->queue_bytes += m->size;
+    conn->queue_bytes += m->raw.size;
     if (!conn->stall.armed)
         loop_timer_set(conn->loop, &conn->stall, STALL_MS);
 }
@@ -177,7 +177,7 @@ static bool on_kernel_message(struct kernel_client *c, struct kernel_message *m)
     return true;
 }
 
-/* The record tells of states, in the right order. */
+/* The record reports states, in the right order. */
 static void on_kernel_state(struct kernel_client *c)
 {
     (void)c;
@@ -200,8 +200,8 @@ static void on_writable(struct websocket *s, void *owner)
         if (q->message->number)
             conn->last = q->message->number;
         conn->queue = q->next;
-        (void)share_move_bytes(&conn->share, conn->queue_bytes, conn->queue_bytes - q->message->size);
-        conn->queue_bytes -= q->message->size;
+        (void)share_move_bytes(&conn->share, conn->queue_bytes, conn->queue_bytes - q->message->raw.size);
+        conn->queue_bytes -= q->message->raw.size;
         kernel_message_unref(q->message);
         free(q);
     }
@@ -222,13 +222,13 @@ static void on_stall(struct loop_timer *t)
 
 /* ---- from the client ---- */
 
-/* The parent of what is answered; as the kernel gets it, too. */
+/* The parent header of an answer, as the kernel gets it, too. */
 static char *header_of(const struct client_message *p)
 {
     return strndup(p->part[PART_HEADER].iov_base, p->part[PART_HEADER].iov_len);
 }
 
-/* An answer to the one who asked. */
+/* Answers the client that sent p. */
 static void reply_own(struct connection *conn, const struct client_message *p, const char *type, json_t *content)
 {
     char *header = header_of(p);
@@ -248,7 +248,7 @@ static void take_interrupt(struct connection *conn, const struct client_message 
     reply_own(conn, p, "interrupt_reply", json_pack("{s:s}", "status", good ? "ok" : "error"));
 }
 
-/* The end of a kernel of ours is its box's, too: that is for those who may delete boxes. */
+/* Ending a kernel of ours also deletes its box, which needs the scope for that. */
 static bool may_end(const struct connection *conn)
 {
     return (conn->scopes & SCOPE_WRITE) || !kernel_is_ours(conn->client.kernel);
@@ -316,7 +316,7 @@ static void take(struct connection *conn, struct client_message *p)
         snprintf(conn->seen[i], sizeof conn->seen[i], "%s", p->session);
     }
     if (p->channel == KERNEL_IOPUB)
-        return;                     /* nobody listens to clients there */
+        return;                     /* the kernel does not read client messages there */
     if (is_control && strcmp(p->type, "interrupt_request") == 0)
         take_interrupt(conn, p);
     else if ((is_control || p->channel == KERNEL_SHELL) && strcmp(p->type, "shutdown_request") == 0)
@@ -328,7 +328,7 @@ static void take(struct connection *conn, struct client_message *p)
 static int read_message(const struct connection *conn, struct client_message *p, bool is_text, const char *data,
                         size_t size, struct err *e)
 {
-    /* Some relays send the new protocol's bytes as text, over a connection on which it was not agreed. */
+    /* Some relays send the new protocol's bytes as text, over a connection that did not agree on it. */
     if (is_text)
         return data[strspn(data, " \t\r\n")] == '{' ? client_message_read_text(p, data, size, e)
                                                     : client_message_read_v1(p, data, size, e);
@@ -411,7 +411,7 @@ static void attach(struct connection *conn, struct kernel_record *record)
     conn->last = after == UINT64_MAX ? record->last : after;
     k->connections++;
     greet(conn);
-    /* How far it had read knew the front that is gone. What the kernel has said since is in the ring. */
+    /* The read position was lost with the old front. The ring has the kernel's messages since then. */
     conn->is_catching_up = after == UINT64_MAX && conn->has_session && k->is_adopted;
     kernel_attach(k, &conn->client, conn->is_catching_up ? 0 : after);
     conn->is_catching_up = false;
@@ -480,6 +480,6 @@ void handle_channels(struct gateway_request *c)
     }
     conn->is_v1 = websocket_protocol(conn->socket) != NULL;
     if (share_join(&conn->share, &c->front->memory, c->who.name) < 0)
-        abort();        /* as everywhere where a few bytes are missing */
+        abort();        /* as everywhere when a few bytes cannot be allocated */
     attach(conn, record);
 }

@@ -8,10 +8,11 @@
 #include "front/config/config_key.h"
 
 struct jupyter_config {
-    uint32_t cull_idle_s, cull_interval_s;  /* kernels that nobody used for so long are ended; 0: never */
-    bool     cull_connected, cull_busy;     /* even if a client is connected, or a cell runs */
+    uint32_t cull_idle_s, cull_interval_s;  /* ends kernels that were idle for so long; 0: never */
+    bool     cull_connected, cull_busy;     /* also if a client is connected, or a cell runs */
     uint32_t max_kernels;                   /* of each identity; 0: no limit */
-    char     client_envs[1024];     /* comma list: what a client may hand to its kernel besides KERNEL_*, or "*" */
+    char     client_envs[1024];     /* comma-separated: variables that a client may pass to its kernel besides KERNEL_*,
+                                     * or "*" */
 };
 
 extern const struct config_section jupyter_settings;

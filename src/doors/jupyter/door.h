@@ -1,12 +1,11 @@
-/* What the parts of the Jupyter door share.
+/* Shared by the parts of the Jupyter door.
  *
- *   gateway_request  a request that was let in; lives in the request's arena
- *   start_request    what a client asks for with POST /api/kernels: kernelspec, id, environment, limits
- *   pending_kernel   a kernel that does not run yet, or whose box is not there yet
- *   kernel_record    what the door knows of a kernel beyond the front: its connections, what waits for an answer, how
- *                    often it died
+ *   gateway_request  an admitted request; lives in the request's arena
+ *   start_request    the body of POST /api/kernels: kernelspec, id, environment, limits
+ *   pending_kernel   a kernel that does not run yet, or whose box does not exist yet
+ *   kernel_record    the door's own state of a kernel: its connections, pending answers, how often it died
  *   connection       a WebSocket to a kernel's /channels
- *   client_message   a message as a client sent it, taken apart */
+ *   client_message   a parsed message of a client */
 #ifndef CARREL_DOORS_JUPYTER_DOOR_H
 #define CARREL_DOORS_JUPYTER_DOOR_H
 
@@ -20,15 +19,15 @@
 #include "doors/jupyter/session_table.h"
 #include "front/boxes/boxes.h"
 #include "front/front.h"
-#include "front/identity/auth.h"
+#include "front/request/admitted.h"
 #include "front/kernels/kernels.h"
 #include "http/router.h"
 #include "http/server.h"
 
 enum {
     SESSION_SIZE = 96,          /* of a client's session, as in struct kernel_message */
-    RECORD_PENDING = 64,        /* executions whose end is kept in mind */
-    RECORD_SESSIONS = 32,       /* sessions of which it is known how far they have read */
+    RECORD_PENDING = 64,        /* unfinished executions that are tracked */
+    RECORD_SESSIONS = 32,       /* sessions whose read position is remembered */
     BODY_MOST = 1 << 20,
     HEADER_MOST = 16384,        /* of a message's header */
 };
@@ -43,23 +42,19 @@ struct jupyter {
     struct gateway_session      *sessions;
     struct kernel_record        *records;
     struct loop_timer            cull;
-    struct box_watcher           watcher;   /* of boxes that end */
+    struct box_watcher           watcher;   /* to see boxes end */
     struct loop_task             sweep;
 };
 
 struct gateway_request {
     struct jupyter          *jupyter;
-    struct front            *front;
-    struct http_request     *r;
-    const struct http_match *match;
-    struct identity          who;
-    struct keeper_wait       wait;
+    EMBED_ADMITTED;
     void (*on_body)(struct gateway_request *c, json_t *root);
-    /* The answer comes later; may be NULL. The client is gone. */
+    /* The client is gone before the answer. May be NULL. */
     void (*on_gone)(struct gateway_request *c);
     void                    *work;
     void                    *extra;     /* in the arena */
-    struct gateway_request  *next;      /* of those who wait for the same kernel */
+    struct gateway_request  *next;      /* the next request that waits for the same kernel */
 };
 
 /* --- reply.c: each answers the request, once. Errors are {"reason","message"}. --- */
@@ -75,12 +70,13 @@ void    jupyter_time(int64_t ms, char text[40]);
 void    jupyter_uuid(char text[37]);
 
 /* --- jupyter.c --- */
-/* The JSON object of the request's body ({} if there is none) to handler; 400 or 413 if it cannot be had. */
+/* Calls handler with the JSON object of the request's body ({} if there is none); answers 400 or 413 if there is no
+ * valid one. */
 void           gateway_body(struct gateway_request *c, void (*handler)(struct gateway_request *c, json_t *root));
 struct kernel *gateway_kernel(struct gateway_request *c);       /* of {id}; NULL: answered with 404 */
-/* Also one that another door has started: whoever may use it may listen to it. */
+/* Also a kernel that another door has started: a caller who may use it may listen to it. */
 struct kernel *gateway_any_kernel(struct gateway_request *c);
-/* The kernel with this id that this caller may see and that was made through this door. */
+/* The kernel with this id, if this caller may see it and it was made through this door. */
 struct kernel *gateway_find_kernel(struct gateway_request *c, const char *id);
 bool           kernel_is_ours(const struct kernel *k);
 
@@ -100,44 +96,44 @@ struct start_request {
     uint32_t    spec;
     uint32_t    launch_ms;
     char      **env;            /* owned: NAME=VALUE, NULL-terminated */
-    json_t     *box;            /* owned: what is asked of its box (front/boxes/box_request.h) */
+    json_t     *box;            /* owned: the wanted box (front/boxes/box_request.h) */
 };
 MUST_CHECK int start_request_read(const struct jupyter *j, json_t *root, struct start_request *ret, struct err *e);
 void           start_request_done(struct start_request *q);
 bool           jupyter_id_is_valid(const char *id);
 
 /* --- kernels.c --- */
-/* A kernel for this caller: done(), now or later, unless the caller goes away first; then, if the kernel's id is known
- * to nobody, it is not made. k NULL: e says why not. Takes q over. */
+/* Gets a kernel for this caller and calls done(), now or later. If the caller goes away first, done() is not called,
+ * and a kernel whose id no client knows is not made. k NULL: e says why not. Takes q over. */
 typedef void started_callback(struct gateway_request *c, struct kernel *k, const struct err *e, bool existed);
 void start_kernel(struct gateway_request *c, struct start_request *q, started_callback *done);
-/* Told by its record: it runs, or it never will. */
+/* Called by the kernel's record: it runs, or it has failed. */
 void pending_kernel_started(struct pending_kernel *pending, struct kernel *k);
 void pending_kernel_failed(struct pending_kernel *pending, const char *why);
-/* Ends the kernel, and its box if that was made for it; then_none: this request is answered with 204 when they are
- * gone. */
+/* Ends the kernel, and its box if that was made for it; then_none: answers this request with 204 when they are gone. */
 void kernel_remove(struct jupyter *j, struct kernel *k, const char *reason, struct gateway_request *then_none);
 
 /* --- kernel_record.c --- */
 struct pending_execution {
     char  id[SESSION_SIZE], session[SESSION_SIZE];
-    char *header;               /* owned: JSON, the parent of what is answered */
+    char *header;               /* owned: JSON, the parent header of the answer */
 };
 
 struct kernel_record {
     struct kernel_record   *next, **back;
     struct jupyter         *jupyter;
-    /* Hears everything, slows nothing down. Its member kernel is the record's; NULL: gone, and the record goes, too. */
+    /* Receives every message and never holds the kernel back. Its member kernel is the record's; NULL: the kernel is
+     * gone, and the record will be freed. */
     struct kernel_client    client;
     uint64_t                last;       /* number of the last message */
     struct connection      *connections;
-    struct pending_kernel  *pending;    /* waits for the kernel to run or to fail, at first; */
-    struct gateway_request *waiters;    /* these, when it starts again */
-    struct loop_timer       launch;     /* it must run by then */
-    struct loop_task        task;       /* starts it again, or lets the record go */
+    struct pending_kernel  *pending;    /* at first: waits for the kernel to run or to fail */
+    struct gateway_request *waiters;    /* requests that wait for a restart */
+    struct loop_timer       launch;     /* the deadline for the start */
+    struct loop_task        task;       /* restarts the kernel, or frees the record */
     uint32_t                launch_ms;
     bool                    has_run, is_reviving;
-    unsigned                deaths;     /* one soon after the other */
+    unsigned                deaths;     /* in quick succession */
     int64_t                 died_ms;
     unsigned                n_executions;
     struct pending_execution execution[RECORD_PENDING];
@@ -149,27 +145,27 @@ struct kernel_record {
 };
 struct kernel_record *record_of(struct jupyter *j, struct kernel *k);   /* makes it; NULL: out of memory */
 void     record_await(struct kernel_record *record, struct pending_kernel *pending, uint32_t launch_ms);
-/* An execution whose end is to come. Takes *header over, which is JSON. */
+/* Tracks an execution until its end. Takes *header over, which is JSON. */
 void     record_expect(struct kernel_record *record, const char *id, const char *session, char **header);
-/* Ends every execution that waits, as an error of this name. */
+/* Ends every tracked execution with an error of this name. */
 void     record_fail_pending(struct kernel_record *record, const char *name, const char *why);
 void     record_fail(struct kernel_record *record, const char *id, const char *session, const char *header,
                      const char *name, const char *why);
 void     record_tell_state(struct kernel_record *record, const char *state);
-/* Answered with the model once it runs, 500 if it does not. */
+/* Answers with the model once the kernel runs, with 500 if it does not. */
 void     record_wait(struct kernel_record *record, struct gateway_request *c);
 void     record_note(struct kernel_record *record, const char *session, uint64_t number);
-uint64_t record_recall(struct kernel_record *record, const char *session);      /* UINT64_MAX: not known */
-void     record_close(struct kernel_record *record, const char *why);           /* the kernel is going */
+uint64_t record_recall(struct kernel_record *record, const char *session);      /* UINT64_MAX: unknown */
+void     record_close(struct kernel_record *record, const char *why);           /* the kernel ends */
 void     records_open(struct jupyter *j);
 void     records_free(struct jupyter *j);
 
 /* --- channels.c --- */
-/* To one connection; m stays the caller's. */
+/* Sends to one connection; m stays the caller's. */
 void connection_send(struct connection *conn, struct kernel_message *m);
-/* To all connections of the kernel that are to have it. */
+/* Sends to all connections of the kernel that the message is for. */
 void connections_send(struct kernel_record *record, struct kernel_message *m);
-/* The kernel is gone. */
+/* Closes all connections of a kernel that is gone. */
 void connections_close(struct kernel_record *record, const char *why);
 
 /* --- sessions.c --- */

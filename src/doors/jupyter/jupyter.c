@@ -1,6 +1,6 @@
-/* The table of routes, and who may pass. A gateway's clients know no other shape of an error than
- * {"reason","message"}, and no other place than the origin's root, so this door stands beside the native one and shares
- * its identities, its boxes and its limits. */
+/* The table of routes, and the admission of requests. A gateway's clients know only errors of the shape
+ * {"reason","message"} and only the origin's root, so this door is separate from the native one and shares its
+ * identities, boxes and limits. */
 #define _GNU_SOURCE
 #include "doors/jupyter/jupyter.h"
 
@@ -54,7 +54,7 @@ static const struct http_route routes[] = { ROUTES(ROUTE) };
 
 /* ---- pages of other origins ---- */
 
-/* A browser wants to be told that a page which may ask may also read the answer. Only configured origins may. */
+/* A page may only read the answer if a header permits its origin. Only configured origins are permitted. */
 static bool allow_origin(const struct front *front, struct http_request *r)
 {
     struct http_text text = http_head_get(&r->head, "Origin");
@@ -91,7 +91,8 @@ static void on_end(struct http_request *r, enum http_end how)
     struct gateway_request *c = r->owner;
 
     (void)how;
-    front_cancel_wait(&c->wait);
+    if (c->wait.front)
+        front_cancel_wait(&c->wait);
     if (c->on_gone)
         c->on_gone(c);
 }
@@ -100,7 +101,7 @@ static bool let_in(struct gateway_request *c, unsigned scopes)
 {
     struct refusal why;
 
-    if (caller_admit(c->front, c->r, scopes, &c->who, &why))
+    if (caller_admit(&c->in, scopes, &why))
         return true;
     answer_fail(c, why.status, "%s", why.why);
     return false;
@@ -137,7 +138,7 @@ static void on_keeper(struct keeper_wait *w)
         return;
     }
     (void)http_reply_header(c->r, "Retry-After", "1");
-    answer_fail(c, 503, "the keeper is not there, so this server does not know its kernels; try again");
+    answer_fail(c, 503, "this server cannot reach its boxes now, so it does not know its kernels; try again");
 }
 
 static void gateway_begin(struct http_request *r, const struct http_match *m, void *owner)
@@ -150,7 +151,8 @@ static void gateway_begin(struct http_request *r, const struct http_match *m, vo
     (void)allow_origin(c->front, r);
     if (!let_in(c, route->scope))
         return;
-    /* Whoever is told that a kernel does not exist gives it up; a new front hears of them a moment after its start. */
+    /* A client gives a kernel up when it gets a 404. A new front learns of its kernels a moment after its start, so
+     * such requests wait. */
     if (!c->front->ready && (is_below(r->head.path, K) || is_below(r->head.path, S)))
         front_wait_for_keeper(c->front, &c->wait, on_keeper);
     else

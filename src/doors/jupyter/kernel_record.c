@@ -1,12 +1,12 @@
-/* What the door keeps about a kernel. A record listens to the kernel without a pause and
+/* The door's state of a kernel. A record listens to the kernel all the time and
  *
- * - knows which executions wait for their end, so that they get one when the process dies: an error, its reply and the
- *   idle status, with the reason in words. Other servers leave the clients waiting;
- * - starts a kernel that died again, in place, as Jupyter's servers do: at once, five times if it dies soon each time;
- * - tells the clients "restarting" and "dead";
- * - remembers how far each session has read, for when it comes back.
+ * - tracks the executions that have not ended, so that they end when the process dies: with an error, its reply and the
+ *   idle status, and the reason in words. Other servers leave the clients waiting;
+ * - restarts a kernel that died, in place, as Jupyter's servers do: at once, and five times if it dies soon each time;
+ * - sends "restarting" and "dead" to the clients;
+ * - remembers how far each session has read, for its return.
  *
- * A kernel that an earlier front made gets its record when somebody first asks for it. */
+ * A kernel from an earlier front gets its record with the first request for it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static void forget_pending(struct kernel_record *record, unsigned i)
     memmove(&record->execution[i], &record->execution[i + 1], (record->n_executions - i) * sizeof record->execution[i]);
 }
 
-/* It runs, or does not. True: nobody knows of it, and it is to go. */
+/* The kernel runs, or does not. True: no client knows its id, and it must be removed. */
 static bool answer_waiters(struct kernel_record *record, const char *why)
 {
     struct gateway_request *list = record->waiters;
@@ -67,7 +67,7 @@ static bool box_lives(const struct kernel *k)
     return k->box->phase == PHASE_RUNNING || k->box->phase == PHASE_PAUSED;
 }
 
-/* The kernel goes, or has gone. */
+/* The kernel ends or has ended. */
 void record_close(struct kernel_record *record, const char *why)
 {
     record_fail_pending(record, "DeadKernelError", why);
@@ -100,8 +100,8 @@ static void on_dead(struct kernel_record *record)
     record_fail_pending(record, "DeadKernelError", k->reason[0] ? k->reason : "the kernel has died");
     record->deaths = now - record->died_ms < SOON_MS ? record->deaths + 1 : 1;
     record->died_ms = now;
-    /* One that never ran will not run the next time either; of one that another door has made that door says itself
-     * what is to happen. */
+    /* A kernel that never ran would not run the next time either; a kernel of another door is that door's to
+     * restart. */
     if (!record->has_run || record->deaths > DEATHS_MOST || !kernel_is_ours(k))
         give_up(record, k->reason);
     else
@@ -116,7 +116,8 @@ static void on_task(struct loop_task *t)
 
     if (!k) {
         if (record->connections || record->waiters || record->pending)
-            record_close(record, "the kernel is gone");    /* nobody is left without an answer; then the next turn */
+            record_close(record, "the kernel is gone");    /* every waiting client gets an answer; the next turn frees
+                                                            * the record */
         else
             record_free(record);
         return;
@@ -147,7 +148,7 @@ static void on_state(struct kernel_client *c)
         on_dead(record);
         break;
     case KERNEL_RESTARTING:
-        if (record->is_reviving)     /* to JupyterLab the word means that it has died by itself */
+        if (record->is_reviving)     /* JupyterLab shows this state as a crash */
             record_tell_state(record, "restarting");
         record->is_reviving = false;
         if (kernel_is_ours(c->kernel))
@@ -199,8 +200,8 @@ struct kernel_record *record_of(struct jupyter *j, struct kernel *k)
     LIST_ADD(j->records, record);
     record->last = kernel_last_number(k);
     kernel_attach(k, &record->client, UINT64_MAX);
-    loop_task_add(j->front->loop, &j->sweep);   /* the records of kernels that are gone do not grow in number */
-    /* It died while nobody was there to start it again: the front was new, and nobody had asked for it. */
+    loop_task_add(j->front->loop, &j->sweep);   /* frees the records of kernels that are gone */
+    /* It died under a new front that had no record for it yet, so it was not restarted then. */
     if (k->state == KERNEL_DEAD && k->is_adopted && kernel_is_ours(k) && box_lives(k))
         loop_task_add(j->front->loop, &record->task);
     return record;
@@ -290,7 +291,7 @@ void record_await(struct kernel_record *record, struct pending_kernel *pending, 
     record->pending = pending;
     record->launch_ms = launch_ms;
     loop_timer_set(record->jupyter->front->loop, &record->launch, launch_ms);
-    on_state(&record->client);       /* one that was parked runs already */
+    on_state(&record->client);       /* a parked kernel runs already */
 }
 
 /* ---- sessions that come back ---- */
@@ -341,8 +342,8 @@ static void on_cull(struct loop_timer *t)
     for (struct kernel *k = j->front->kernels, *next; k; k = next) {
         next = k->next;
         if (kernel_is_ours(k) && is_forgotten(k, config, now)) {
-            front_log("info", "a kernel that nobody uses is ended", "kernel", k->id, "owner", k->box->owner, NULL);
-            kernel_remove(j, k, "nobody used the kernel for too long", NULL);
+            front_log("info", "an idle kernel is ended", "kernel", k->id, "owner", k->box->owner, NULL);
+            kernel_remove(j, k, "the kernel was idle for too long", NULL);
         }
     }
     loop_timer_set(j->front->loop, t, (uint64_t)config->cull_interval_s * 1000);
@@ -350,7 +351,7 @@ static void on_cull(struct loop_timer *t)
 
 /* ---- all of them ---- */
 
-/* A dead kernel goes without a word: with its box, or when another door deletes it. */
+/* A dead kernel disappears without a call: with its box, or when another door deletes it. */
 static void on_sweep(struct loop_task *t)
 {
     struct jupyter *j = container_of(t, struct jupyter, sweep);

@@ -1,8 +1,8 @@
-/* /api/kernels. Each kernel has a box of its own, which is made first and goes with it. While the box is being made the
- * kernel is pending: it counts against the caller's limit and holds its id. The answer comes when the kernel runs:
- * clients give one that they have been told of only a moment, and one that cannot start is an error with its reason. A
- * client that goes away meanwhile only loses the answer if it chose the id and can ask again; else nobody would ever
- * find the kernel, and it is not made. */
+/* /api/kernels. Each kernel has its own box, which is made before it and deleted with it. While the box is being made
+ * the kernel is pending: it counts against the caller's limit and holds its id. The answer is sent when the kernel
+ * runs, because clients wait only a moment for a kernel whose id they have; a kernel that cannot start is an error with
+ * its reason. If the client goes away meanwhile, a kernel whose id the client chose is still made, because the client
+ * can ask again; otherwise no client could find it, and it is not made. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 struct pending_kernel {
     struct pending_kernel  *next, **back;
     struct jupyter         *jupyter;
-    struct gateway_request *waiter;     /* NULL: nobody waits */
+    struct gateway_request *waiter;     /* NULL: the client has gone */
     started_callback       *done;
     char                   *owner;      /* owned */
     struct start_request    start;      /* owned */
@@ -54,7 +54,7 @@ void pending_kernel_started(struct pending_kernel *pending, struct kernel *k)
 
     pending_kernel_finish(pending, k, NULL);
     if (!wanted)
-        kernel_remove(j, k, "nobody waited for the kernel", NULL);
+        kernel_remove(j, k, "the client went away before the kernel was ready", NULL);
 }
 
 void pending_kernel_failed(struct pending_kernel *pending, const char *why)
@@ -109,13 +109,13 @@ static unsigned count_kernels(const struct jupyter *j, const char *owner)
 
     for (const struct pending_kernel *pending = j->pending_kernels; pending; pending = pending->next)
         n += strcmp(pending->owner, owner) == 0;
-    /* Also the dead: each still has its box, and can be started again. */
+    /* Also dead ones: each still has its box, and can be restarted. */
     for (const struct kernel *k = j->front->kernels; k; k = k->next)
         n += kernel_is_ours(k) && strcmp(k->box->owner, owner) == 0;
     return n;
 }
 
-/* 0, or -EEXIST with the kernel if there is one already. */
+/* 0, or -EEXIST with the kernel that has this id already. */
 static int check_new(struct gateway_request *c, const struct start_request *q, struct kernel **ret, struct err *e)
 {
     const struct jupyter *j = c->jupyter;
@@ -169,7 +169,7 @@ void start_kernel(struct gateway_request *c, struct start_request *q, started_ca
     }
     if (r == 0)
         r = box_request_read(&body, q->box, &e);
-    body.settings.template = q->spec;
+    box_mounts_set(&body.settings.mounts, MOUNT_LAYER, q->spec, false);
     struct pending_kernel *pending = r == 0 ? pending_kernel_new(c, q, done) : NULL;
     start_request_done(q);
     if (r == 0 && !pending) {

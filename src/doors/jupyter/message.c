@@ -1,10 +1,10 @@
 /* Messages of WebSocket clients, both protocols, and our own.
  *
- * v1.kernel.websocket.jupyter.org is what kernels speak here, too. The default form is JSON text
- * {"header","parent_header","metadata","content","buffers","channel"} or, with buffers, a binary message: a big endian
- * u32 count, that many u32 offsets, then the JSON and the buffers. Clients leave things out: the channel (shell is
- * meant), the buffers, most of the header; dates come as numbers. Parts are cut out of what came and never written
- * anew, but for a header that needs completing: what a client says and what a kernel gets are the same bytes. */
+ * v1.kernel.websocket.jupyter.org is also the form that our kernels use. The default form is JSON text
+ * {"header","parent_header","metadata","content","buffers","channel"} or, with buffers, a binary message: a big-endian
+ * u32 count, that many u32 offsets, then the JSON and the buffers. Clients omit the channel (shell is meant), the
+ * buffers, most of the header; dates come as numbers. Parts are slices of the received bytes and are never rewritten,
+ * except for a header that must be completed: the kernel gets the client's bytes. */
 #define _GNU_SOURCE
 #include <endian.h>
 #include <errno.h>
@@ -42,7 +42,7 @@ static int find_channel(struct client_message *p, const char *name, size_t size,
     return p->channel < KERNEL_CHANNELS ? 0 : wrong(e, "unknown channel");
 }
 
-/* ---- taking apart ---- */
+/* ---- parsing ---- */
 
 static uint64_t u64_at(const char *data, size_t i)
 {
@@ -138,7 +138,7 @@ static bool is_there(struct jsonslice value)
     return value.data && value.data[0] == '"' && value.size > 2;
 }
 
-/* False: it is no good. What is absent, or no text, is "". */
+/* False: unusable. A value that is missing or no text is "". */
 static bool header_text(struct jsonslice header, const char *name, char *text, size_t size)
 {
     struct jsonslice value = jsonscan_find(header, name);
@@ -161,10 +161,10 @@ static void complete_date(json_t *header)
 static void fill(json_t *header, struct jsonslice from, const char *name, const char *value)
 {
     if (!is_there(jsonscan_find(from, name)))
-        json_object_set_new(header, name, json_string(value));      /* if that fails, the text shows it */
+        json_object_set_new(header, name, json_string(value));      /* a failure shows in the text */
 }
 
-/* The header is written anew. */
+/* Rewrites the header. */
 static int add_missing(struct client_message *p, struct jsonslice from, const char *user, struct err *e)
 {
     json_t *header = json_loadb(from.data, from.size, 0, NULL);
@@ -228,27 +228,26 @@ struct kernel_message *message_make(enum kernel_channel channel, const char *typ
     size_t size = 8 * (N + 2);
     for (size_t i = 0; i < N; i++)
         size += strlen(parts[i]);
-    struct kernel_message *m = malloc(sizeof *m + size + 1);
+    struct kernel_message *m = kernel_message_new(size);
     if (!m)
         return NULL;
-    *m = (struct kernel_message){ .refs = 1, .channel = channel, .size = size };
+    m->channel = channel;
     snprintf(m->type, sizeof m->type, "%s", type);
     snprintf(m->id, sizeof m->id, "%s", uuid);
     size_t at = 8 * (N + 2);
     uint64_t number = htole64(N + 1);
-    memcpy(m->data, &number, 8);
+    memcpy(m->raw.data, &number, 8);
     for (size_t i = 0; i < N; i++) {
         size_t n = strlen(parts[i]);
         number = htole64(at);
-        memcpy(m->data + 8 * (1 + i), &number, 8);
-        memcpy(m->data + at, parts[i], n);
+        memcpy(m->raw.data + 8 * (1 + i), &number, 8);
+        memcpy(m->raw.data + at, parts[i], n);
         if (i)
-            m->part[i - 1] = slice(m->data + at, n);
+            m->part[i - 1] = slice(m->raw.data + at, n);
         at += n;
     }
     number = htole64(at);
-    memcpy(m->data + 8 * (1 + N), &number, 8);
-    m->data[size] = 0;
+    memcpy(m->raw.data + 8 * (1 + N), &number, 8);
     return m;
 }
 
@@ -295,8 +294,8 @@ char *message_default(const struct kernel_message *m, size_t *ret_size, bool *re
     size_t n = m->n_buffers;
 
     *ret_is_text = n == 0;
-    buf_init(&b, m->size + 4096 + 4 * (n + 2));
-    char *room = buf_reserve(&b, m->size + 1024 + 4 * (n + 2));
+    buf_init(&b, m->raw.size + 4096 + 4 * (n + 2));
+    char *room = buf_reserve(&b, m->raw.size + 1024 + 4 * (n + 2));
     if (!room)
         return NULL;
     if (n) {

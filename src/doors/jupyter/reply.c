@@ -1,4 +1,4 @@
-/* Answers as Jupyter's clients expect them. */
+/* Answers in the form that Jupyter's clients expect. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdarg.h>
@@ -52,13 +52,14 @@ void answer_unknown(struct gateway_request *c, const char *id)
     answer_fail(c, 404, "Kernel does not exist: %s", id);
 }
 
-/* A limit of the caller is Jupyter's 403; a full host is not the caller's fault. */
+/* An exceeded limit of the caller is Jupyter's 403; a full host is not the caller's fault. */
 void answer_err(struct gateway_request *c, const struct err *e)
 {
     static const struct {
         int number, status;
     } statuses[] = {
-        { EINVAL, 400 },       { ENAMETOOLONG, 400 }, { ENOENT, 404 },   { EEXIST, 409 },     { EDQUOT, 403 },
+        { ENOPKG, 422 },       { EINVAL, 400 },       { ENAMETOOLONG, 400 },
+        { ENOENT, 404 },       { EEXIST, 409 },       { EDQUOT, 403 },
         { EPERM, 403 },        { EACCES, 403 },       { ENOSPC, 503 },   { EAGAIN, 503 },     { ENOMEM, 503 },
         { ECONNREFUSED, 503 }, { ECONNRESET, 503 },   { ENOTCONN, 503 }, { E2BIG, 413 },      { EOPNOTSUPP, 501 },
         { ENOSYS, 501 },       { EPIPE, 409 },        { ESRCH, 409 },    { ECANCELED, 409 },  { EBUSY, 409 },
@@ -101,7 +102,7 @@ json_t *kernel_model(const struct kernel *k)
     char time[40];
 
     jupyter_time(k->activity_ms ? k->activity_ms : k->started_ms, time);
-    /* s*: only one that is dead has a reason */
+    /* s*: only a dead kernel has a reason */
     return json_pack("{s:s,s:O,s:s,s:s,s:I,s:s*}", "id", k->id, "name",
                      json_object_get(k->box->settings.labels, JUPYTER_LABEL), "last_activity", time, "execution_state",
                      kernel_state_names[k->state], "connections", (json_int_t)k->connections, "reason",

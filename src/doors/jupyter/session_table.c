@@ -2,7 +2,7 @@
 
 enum { PUT, DELETE, EACH };
 
-/* The front's own schema made this table before doors had theirs; in a database from then it is there. */
+/* Before doors had tables, the front's own schema made this one; an old database has it already. */
 static const char *const scripts[] = {
     "CREATE TABLE IF NOT EXISTS sessions (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL,"
     " kernel TEXT NOT NULL, path TEXT NOT NULL, name TEXT NOT NULL, type TEXT NOT NULL) STRICT",

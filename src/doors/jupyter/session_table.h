@@ -12,10 +12,10 @@ struct session_row {
 
 extern const struct db_schema session_schema;
 
-/* Inserts it, or changes all but its owner. */
+/* Inserts it, or updates everything but its owner. */
 MUST_CHECK int session_table_put(struct db_tables *t, const struct session_row *row, struct err *e);
 MUST_CHECK int session_table_delete(struct db_tables *t, const char *id, struct err *e);    /* -ENOENT */
-/* The oldest first. Texts live during the call; one that returns non-zero stops the listing. */
+/* The oldest first. Texts live during the call; a callback that returns non-zero stops the listing. */
 MUST_CHECK int session_table_each(struct db_tables *t, int (*each)(const struct session_row *, void *), void *arg,
                                   struct err *e);
 

@@ -1,6 +1,6 @@
-/* /api/sessions: a document and its kernel. Only a name for a kernel; a session is gone when its kernel is. All are in
- * memory and, because kernels outlive the front, in the store. One that the store does not take is only logged: what a
- * client has asked for works, and is forgotten with this process. */
+/* /api/sessions: a document and its kernel. A session only names a kernel and disappears with it. All are in memory
+ * and, because kernels outlive the front, in the database. A failed write to the database is only logged: the session
+ * works, and is forgotten with this process. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ struct gateway_session {
     char           *owner, *path, *name, *type, *kernel;        /* owned */
 };
 
-/* What a request says; texts in its arena, or NULL. */
+/* A parsed request; texts in its arena, or NULL. */
 struct session_request {
     const char *id, *path, *name, *type, *kernel_id, *kernel_name;
 };
@@ -50,7 +50,7 @@ static void session_keep(const struct jupyter *j, const struct gateway_session *
         log_failure(s, "a session cannot be kept", &e);
 }
 
-/* Takes it out of the list at p. */
+/* Removes it from the list at p. */
 static void session_drop(const struct jupyter *j, struct gateway_session **p)
 {
     struct gateway_session *s = *p;
@@ -121,7 +121,7 @@ static json_t *model(struct gateway_request *c, const struct gateway_session *s)
                      s->name);
 }
 
-/* Those whose kernel is gone are gone, too. */
+/* Drops sessions whose kernel is gone. */
 static void tidy(struct gateway_request *c)
 {
     struct jupyter *j = c->jupyter;
@@ -237,7 +237,7 @@ static void on_started(struct gateway_request *c, struct kernel *k, const struct
         answer_err(c, e);
         return;
     }
-    /* While a kernel was made, somebody may have ended the session, or made one for the same path. */
+    /* While the kernel was made, another request may have ended the session, or made one for the same path. */
     struct gateway_session *s = d->id ? find(c, d->id, NULL) : NULL, *same = d->id ? NULL : find(c, NULL, d->path);
     bool is_late = (d->id && !s) || (same && strcmp(same->kernel, k->id) != 0);
     if (is_late && !existed)
@@ -257,7 +257,7 @@ static void on_started(struct gateway_request *c, struct kernel *k, const struct
     store(c, d, k);
 }
 
-/* A kernel for the session: one that is there, or a new one. */
+/* Finds or makes a kernel for the session. */
 static void with_kernel(struct gateway_request *c, json_t *root, struct session_request *d)
 {
     struct kernel *k = d->kernel_id ? gateway_find_kernel(c, d->kernel_id) : NULL;

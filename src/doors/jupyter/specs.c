@@ -1,5 +1,6 @@
-/* Kernelspecs. Each template is one; the one named "python" is shown as "python3", which is what notebooks, and
- * programs that ask for nothing in particular, call a Python kernel. */
+/* Kernelspecs, one for each template. The template "python" is shown as "python3", the name that notebooks, and
+ * programs without a preference, use for a Python kernel. "carrel" is that template, too: `carrel kernelspec install`
+ * writes a kernelspec of that name, and notebooks refer to it. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +8,7 @@
 #include "doors/jupyter/door.h"
 #include "proto/kernel.h"
 
-static const char ours[] = "python", theirs[] = "python3";
+static const char ours[] = "python", theirs[] = "python3", installed[] = "carrel";
 
 /* A desk with an open book. */
 static const char logo_svg[] =
@@ -36,14 +37,14 @@ uint32_t kernelspec_find(const struct config *config, const char *name)
     for (uint32_t i = 0; i < config->n_templates; i++)
         if (strcmp(config->template[i].name, name) == 0)
             return i + 1;
-    return strcmp(name, theirs) == 0 ? kernelspec_find(config, ours) : 0;
+    return strcmp(name, theirs) == 0 || strcmp(name, installed) == 0 ? kernelspec_find(config, ours) : 0;
 }
 
 const char *spec_name(const struct config *config, uint32_t number)
 {
     const char *name = config->template[number - 1].name;
 
-    /* Somebody may have a template of his own that is named python3. */
+    /* The administrator may have a template named python3. */
     return strcmp(name, ours) == 0 && kernelspec_find(config, theirs) == number ? theirs : name;
 }
 
@@ -74,8 +75,8 @@ static json_t *spec_model(const struct config *config, uint32_t number)
                      "logo-64x64", png);
 }
 
-/* jupyter_server as a gateway's client, if it has a KERNEL_USERNAME, puts the name of the one kernelspec that it wants
- * behind its own query: /api/kernelspecs?user=bob/python3. */
+/* With a KERNEL_USERNAME, jupyter_server as a gateway's client appends the name of the kernelspec to its own query:
+ * /api/kernelspecs?user=bob/python3. */
 static uint32_t named_by_user(struct gateway_request *c)
 {
     struct http_text user;

@@ -1,8 +1,8 @@
-/* What a request for a kernel asks for. Its environment is where gateways' clients put everything: KERNEL_* names that
- * mean something here choose the id, the template and the limits of the kernel's box, and all KERNEL_* and the names of
- * jupyter.client_envs go on to the kernel. The rest is dropped, as an Enterprise Gateway does, and its rules for values
- * hold: text, at most 4,096 bytes, nothing that a shell or a template would expand. KERNEL_WORKING_DIR is the guest's
- * affair: a client's directory may be one that is not in the box, and then the kernel stays at home. */
+/* A request for a kernel. Gateways' clients put all options into its environment: known KERNEL_* names choose the id,
+ * the template and the limits of the kernel's box; all KERNEL_* and the names in jupyter.client_envs are passed to the
+ * kernel, and other variables are dropped. These rules, and those for values (text, at most 4,096 bytes, nothing that a
+ * shell or a template would expand), are an Enterprise Gateway's. KERNEL_WORKING_DIR is checked by the guest: the
+ * client's directory may be missing in the box, and the kernel then starts at home. */
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <errno.h>
@@ -12,6 +12,7 @@
 
 #include "base/parse.h"
 #include "doors/jupyter/door.h"
+#include "front/secrets/secret_uses.h"
 
 enum { ENV_MOST = 1024, VALUE_MOST = 4096, LAUNCH_MS = 60000, LAUNCH_LEAST_MS = 1000, LAUNCH_MOST_MS = 600000 };
 
@@ -64,7 +65,7 @@ static char *assignment(const char *name, const char *value)
     return asprintf(&text, "%s=%s", name, value) < 0 ? NULL : text;
 }
 
-/* What it is told of itself, whatever a client says. */
+/* Set by the server; the client's value is ignored. */
 static bool is_set_here(const char *name)
 {
     return strcmp(name, "KERNEL_ID") == 0 || strcmp(name, "KERNEL_GATEWAY") == 0
@@ -108,23 +109,37 @@ static json_t *cpus(const char *text)
 
 static int read_box(const struct front *front, json_t *env, struct start_request *q, struct err *e)
 {
-    const char *memory = get(env, "KERNEL_MEMORY_LIMIT"), *cpu = get(env, "KERNEL_CPUS_LIMIT");
+    const char *memory = get(env, "KERNEL_MEMORY"), *most_memory = get(env, "KERNEL_MEMORY_LIMIT");
+    const char *cpu = get(env, "KERNEL_CPUS"), *most_cpu = get(env, "KERNEL_CPUS_LIMIT");
+    const unsigned can = front->boxes.walls.can;
     const char *user = get(env, "KERNEL_USERNAME");
-    json_t *limits = json_object();
+    json_t *limits = json_object(), *requests = json_object();
     json_t *labels = json_pack("{s:s,s:s}", JUPYTER_LABEL, spec_name(&front->config, q->spec), JUPYTER_LABEL "-kernel",
                                q->id);
 
-    memory = memory ? memory : get(env, "KERNEL_MEMORY");
-    cpu = cpu ? cpu : get(env, "KERNEL_CPUS");
-    if (memory)
-        json_object_set_new(limits, "memory", json_string(memory));
-    if (cpu)
-        json_object_set_new(limits, "cpus", cpus(cpu));
-    /* Only noted: who somebody is says the token. */
+    /* Beside a limit it is a request, alone it is the limit. A host that holds no requests starts the kernel anyway:
+     * these programs have no other way to ask. */
+    if (memory && most_memory && can >> WALL_MEMORY & 1)
+        json_object_set_new(requests, "memory", json_string(memory));
+    if (cpu && most_cpu && can >> WALL_CPUS & 1)
+        json_object_set_new(requests, "cpus", cpus(cpu));
+    if (memory || most_memory)
+        json_object_set_new(limits, "memory", json_string(most_memory ? most_memory : memory));
+    if (cpu || most_cpu)
+        json_object_set_new(limits, "cpus", cpus(most_cpu ? most_cpu : cpu));
+    /* Only recorded: the token identifies the caller. */
     if (user && strlen(user) <= 255)
         json_object_set_new(labels, JUPYTER_LABEL "-user", json_string(user));
-    q->box = json_pack("{s:o,s:o}", "labels", labels, "limits", limits);
-    return q->box ? 0 : err_at(e, ENOMEM, STEP_MEMORY, 0, "the kernel's box");
+    q->box = json_pack("{s:o,s:o,s:o}", "labels", labels, "limits", limits, "requests", requests);
+    if (!q->box)
+        return err_at(e, ENOMEM, STEP_MEMORY, 0, "the kernel's box");
+    /* Names and places; these programs have no other way to ask, either. */
+    const char *words = get(env, "KERNEL_SECRETS");
+    json_t *secrets = NULL;
+    int r = words ? secret_uses_parse("KERNEL_SECRETS", words, &secrets, e) : 0;
+    if (secrets)
+        json_object_set_new(q->box, "secrets", secrets);
+    return r;
 }
 
 static int read_spec(const struct front *front, json_t *root, json_t *env, struct start_request *q, struct err *e)

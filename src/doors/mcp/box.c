@@ -1,4 +1,4 @@
-/* Boxes as tools: making, listing, deleting them; and the box that another tool works in.
+/* Tools for boxes: make, list, delete; and the choice of the box that another tool works in.
  *
  * A session's own box is found by a label, so it is still the session's after a restart of the server. */
 #define _GNU_SOURCE
@@ -9,7 +9,6 @@
 #include "doors/mcp/door.h"
 #include "front/boxes/box_request.h"
 #include "front/kernels/kernels.h"
-#include "proto/refusals.h"
 
 enum { IDLE_S = 1800 };
 #define SESSION_LABEL "carrel/mcp-session"
@@ -45,7 +44,7 @@ static struct box *session_box(const struct mcp_call *c, bool *ret_lost)
     return NULL;
 }
 
-/* The box that was named, here or by the address. NULL: *ret_named says whether one was. */
+/* The box named by the argument or by the address. NULL: *ret_named says whether one was named. */
 static struct box *named_box(struct mcp_call *c, json_t *arguments, bool *ret_named)
 {
     json_t *given = json_object_get(arguments, "box");
@@ -78,19 +77,6 @@ struct box *mcp_find_box(struct mcp_call *c, json_t *arguments)
                                  : "there is no box yet; name one in `box`, or begin with run_code, run_command or "
                                    "write_file, which make one");
     return box;
-}
-
-void mcp_add_refused(struct buf *out, const char *box_id, const json_t *refused)
-{
-    char before[64];
-
-    if (!refused)
-        return;
-    /* What a box may reach is for the user to say, not for the model. */
-    snprintf(before, sizeof before, "carrel net %s --allow ", box_id);
-    buf_printf(out, "[%s", json_string_value(json_object_get(refused, "message")));
-    refusals_advise(before, json_string_value(json_object_get(refused, "rule")), "", out);
-    buf_add_text(out, "]\n");
 }
 
 void mcp_add_place(struct buf *out, const struct mcp_call *c, const char *box_id, uint64_t wall_ms)
@@ -126,7 +112,8 @@ static void made_on_gone(struct mcp_call *c)
     struct err ignored;
 
     boxes_cancel(c->front, c);
-    if (box && !json_object_get(box->settings.labels, SESSION_LABEL))       /* others of the session may wait for it */
+    if (box && !json_object_get(box->settings.labels, SESSION_LABEL))       /* other calls of the session may wait for
+                                                                             * it */
         (void)!box_delete(box, BOX_REASON_CALLER_GONE, NULL, NULL, &ignored);
 }
 
@@ -142,17 +129,19 @@ static void on_made(struct box *box, const struct err *e, void *arg)
         c->then(c, box);
 }
 
-/* asked: as the body of POST /v1/boxes. */
+/* asked: like the body of POST /v1/boxes. */
 static void make(struct mcp_call *c, json_t *asked)
 {
+    if (asked && c->net)
+        (void)!json_object_set(asked, "net", c->net);
     struct box_request body = { .front = c->front, .who = &c->who, .r = c->r };
     struct box *box = NULL;
     struct err e = { 0 };
     bool existed;
     int r = asked ? box_request_read(&body, asked, &e) : err_at(&e, ENOMEM, STEP_MEMORY, 0, "a box");
 
-    if (r == 0 && body.settings.template == 0)
-        body.settings.template = 1;
+    if (r == 0)
+        box_mounts_want_template(&body.settings.mounts);
     if (r == 0)
         r = boxes_create(c->front, c->who.name, c->who.uid, c->who.gid, body.name, NULL, &body.settings, on_made, c,
                          &box, &existed, &e);
@@ -202,7 +191,7 @@ void mcp_with_box(struct mcp_call *c, json_t *arguments, void (*then)(struct mcp
 
 /* ---- the tools ---- */
 
-/* What a model needs of a box: how to name it, how it is. */
+/* For the model: the box's name and state. */
 static void add_line(struct buf *out, const struct box *box)
 {
     const char *label = json_string_value(json_object_get(box->settings.labels, SESSION_LABEL));
@@ -221,29 +210,33 @@ static void reply_made(struct mcp_call *c, struct box *box)
     buf_done(&text);
 }
 
-/* The names that a model is likely to use, as the native API has them. */
-static json_t *create_settings(json_t *arguments)
+/* Settings as in the native API, but only a name, a ttl and limits: the rest, above all the network, is the user's
+ * choice. NULL: answered. */
+static json_t *create_settings(struct mcp_call *c, json_t *arguments)
 {
-    json_t *root = json_deep_copy(arguments), *in = json_object();
+    json_t *root = json_pack("{s:{}}", "limits"), *value;
+    const char *key;
 
-    for (size_t i = 0; i < LIMITS; i++) {
-        const char *name = limit_table[i].name;
-        json_t *value = json_object_get(root, name);
-        if (value) {
-            (void)!json_object_set(in, name, value);
-            (void)!json_object_del(root, name);
+    json_object_foreach(arguments, key, value) {
+        bool is_plain = strcmp(key, "name") == 0 || strcmp(key, "ttl") == 0;
+        if (is_plain || limit_find(key, strlen(key))) {
+            (void)!json_object_set(is_plain ? root : json_object_get(root, "limits"), key, value);
+            continue;
         }
+        mcp_tool_fail(c, strcmp(key, "net") == 0 ? "the user chooses the network of boxes; it is not an argument: %.64s"
+                                                 : "create_box has no argument %.64s", key);
+        json_decref(root);
+        return NULL;
     }
-    if (json_object_size(in) > 0)
-        (void)!json_object_set(root, "limits", in);
-    json_decref(in);
     return root;
 }
 
 void mcp_create_box(struct mcp_call *c, json_t *arguments)
 {
-    json_t *root = create_settings(arguments);
+    json_t *root = create_settings(c, arguments);
 
+    if (!root)
+        return;
     c->then = reply_made;
     make(c, root);
     json_decref(root);

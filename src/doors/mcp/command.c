@@ -1,4 +1,4 @@
-/* run_command: a line for the shell, in the foreground; a caller that goes takes it along. */
+/* run_command: a shell command in the foreground; it is killed when its caller goes away. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -19,7 +19,7 @@ struct command_tool {
     struct mcp_call     *call;
     struct exec         *exec;
     struct exec_follower follower;
-    json_t              *body;      /* what the native API would be asked; borrowed from the request */
+    json_t              *body;      /* as for the native API; borrowed from the request */
 };
 
 static void on_gone(struct mcp_call *c)
@@ -32,7 +32,7 @@ static void on_gone(struct mcp_call *c)
         (void)!exec_signal(w->exec, SIGKILL, &ignored);
 }
 
-/* Bytes that are not UTF-8, also of a character that was cut at the end, become U+FFFD: jansson takes no others. */
+/* Bytes that are not UTF-8, also a character cut at the end, become U+FFFD, because jansson refuses them. */
 static json_t *text_json(const struct buf *b)
 {
     json_t *text = json_stringn(buf_string(b), b->length);
@@ -56,7 +56,7 @@ static void end_line(struct buf *all)
         buf_add_char(all, '\n');
 }
 
-/* Words where bytes are missing. */
+/* Adds a note where bytes are missing. */
 static void mark_gap(struct exec_text *t)
 {
     struct buf marked;
@@ -79,7 +79,7 @@ static void add_part(struct buf *all, const char *label, const struct buf *part)
     buf_add(all, buf_string(part), part->length);
 }
 
-/* How it ended, if not well. */
+/* Adds the outcome, unless it is ok. */
 static void add_end(struct buf *all, const struct exec *x, const json_t *shown)
 {
     const json_t *code = json_object_get(shown, "exit_code");
@@ -114,14 +114,14 @@ static void answer(struct mcp_call *c, const struct exec *x)
     if (!c->box || failed || !whole)
         end_line(&all);
     add_end(&all, x, shown);
-    mcp_add_refused(&all, x->box->id, x->refused);
+    mcp_add_refused(&all, c, x->box->id, x->refused);
     if (!whole)
         buf_add_text(&all, "[some of the output is lost]\n");
     mcp_add_place(&all, c, x->box->id, (uint64_t)json_number_value(json_object_get(shown, "wall_ms")));
     json_t *text = text_json(&all);
     json_t *structured =
         json_pack("{s:s,s:s,s:O,s:o,s:o,s:b,s:O,s:O,s:O,s:O*,s:O*}", "box", x->box->id, "outcome",
-                  x->outcome ? outcome_name(x->outcome) : "not_started", "exit_code", code ? code : json_null(),
+                  exec_outcome_name(x), "exit_code", code ? code : json_null(),
                   "stdout", text_json(&out[0].text), "stderr", text_json(&out[1].text), "truncated",
                   out[0].missing || out[1].missing || !whole, "stdout_dropped_bytes",
                   json_object_get(shown, "stdout_dropped_bytes"), "stderr_dropped_bytes",
@@ -144,7 +144,7 @@ static void on_change(struct exec_follower *f)
     answer(w->call, w->exec);
 }
 
-/* At /mcp/boxes/NAME a command runs as one that the box's kernel starts: in its directory, with its environment. */
+/* At /mcp/boxes/NAME a command runs like one that the box's kernel starts: in its directory, with its environment. */
 static void use_kernels_place(const struct mcp_call *c, struct box *box, json_t *body)
 {
     const struct kernel *k = mcp_kernel_of(c, box);
@@ -192,7 +192,7 @@ void mcp_run_command(struct mcp_call *c, json_t *arguments)
         return;
     }
     *w = (struct command_tool){ .call = c, .body = json_pack("{s:i}", "timeout", RUN_S) };
-    /* What it needs later goes into the request, which lives as long as the call. */
+    /* The request lives as long as the call, so it keeps the command's body. */
     if (w->body)
         (void)!json_object_set_new(c->m.root, "carrel", w->body);
     json_object_foreach(arguments, key, value) {

@@ -1,9 +1,9 @@
-/* Two eras speak at one endpoint. Which of them a request is of is said by its field MCP-Protocol-Version or by the
- * _meta in its body; if either says that it is stateless, it is, and then both must say so.
+/* One endpoint serves two eras. The field MCP-Protocol-Version or the _meta in the body decides which era a request
+ * belongs to; if either names a stateless revision, both must.
  *
- * Revision 2026-07-28 has no session and no handshake: each request says in its _meta which revision it speaks and what
- * its client can do, and repeats in HTTP fields what a proxy may route by; the two must agree, because somebody on the
- * way may have decided by the one what the other then does. */
+ * Revision 2026-07-28 has no session and no handshake: each request has in its _meta its revision and the client's
+ * capabilities, and repeats in HTTP fields the values by which a proxy may route. Fields and body must agree: otherwise
+ * a proxy decides by one value and the server acts on the other. */
 #define _GNU_SOURCE
 #include "doors/mcp/envelope.h"
 
@@ -111,7 +111,7 @@ static unsigned count_field(const struct http_head *head, const char *name)
     return n;
 }
 
-/* "=?base64?…?=" is how a name that no field could hold is written; only the canonical form counts. */
+/* A value that no field can hold is written as "=?base64?…?="; only the canonical form is accepted. */
 static bool field_equals(struct http_text field, const char *text)
 {
     static const char begin[] = "=?base64?", end[] = "?=";
@@ -145,7 +145,7 @@ static bool field_matches(const struct http_head *head, const char *field, const
                 (int)(value.size < 100 ? value.size : 100), value.data, wanted);
 }
 
-/* What a request is about; NULL: nothing that has a name. */
+/* The name or uri of the request's object; NULL: it has none. */
 static const char *name_of(const struct mcp_envelope *m)
 {
     const char *member = strcmp(m->method, "tools/call") == 0 || strcmp(m->method, "prompts/get") == 0 ? "name"
@@ -175,7 +175,7 @@ bool mcp_fields_check(const struct http_head *head, const struct mcp_envelope *m
            || fail(ret_why, MCP_UNSUPPORTED_VERSION, "this server does not speak that revision without a handshake");
 }
 
-/* A value as a field says it; NULL: it is of a kind that no field can say. */
+/* A value in the form of a field; NULL: no field can express it. */
 static const char *plain_text(const json_t *value, char *room, size_t size)
 {
     if (json_is_integer(value))

@@ -1,5 +1,5 @@
-/* A JSON-RPC message and what the HTTP fields say of it. Neither a request nor a server is needed here, so all of it
- * can be tried with any bytes. */
+/* A JSON-RPC message and the HTTP fields that describe it. Needs no request and no server, so any bytes can be
+ * tried. */
 #ifndef CARREL_DOORS_MCP_ENVELOPE_H
 #define CARREL_DOORS_MCP_ENVELOPE_H
 
@@ -18,7 +18,7 @@ enum mcp_code {
     MCP_HEADER_MISMATCH = -32020,
     MCP_MISSING_CAPABILITY = -32021,
     MCP_UNSUPPORTED_VERSION = -32022,
-    MCP_REFUSED = 1,        /* ours: who asks may not */
+    MCP_REFUSED = 1,        /* ours: the caller may not do this */
 };
 
 extern const char *const mcp_versions[];    /* newest first; NULL at the end */
@@ -39,19 +39,19 @@ struct mcp_fault {
     char text[512];
 };
 
-/* *ret is written always; of what is bad *ret_why says why, and ret->id is an id that can be answered to, or NULL. */
+/* Always writes *ret; for an invalid message *ret_why says why, and ret->id is an id for the answer, or NULL. */
 enum mcp_kind mcp_envelope_read(const struct http_head *head, const char *data, size_t size, struct mcp_envelope *ret,
                                 struct mcp_fault *ret_why);
 
-/* Of a request: whether the fields agree with the body, in the order in which the stateless revision checks. The older
- * ones have no such fields; if they are there, somebody on the way may have gone by them, so they must be true. */
+/* For a request: whether the fields agree with the body, in the order in which the stateless revision checks. Older
+ * revisions lack these fields; where they are present a proxy may have routed by them, so they must be true. */
 bool mcp_fields_check(const struct http_head *head, const struct mcp_envelope *m, struct mcp_fault *ret_why);
 
 /* Arguments that the tool's schema wants repeated in fields (x-mcp-header). arguments may be NULL. */
 bool mcp_arguments_check(const struct http_head *head, const char *schema, const json_t *arguments,
                          struct mcp_fault *ret_why);
 
-/* Whether a field is this media type, whatever its parameters are. */
+/* Whether a field has this media type, with any parameters. */
 bool mcp_is_media_type(struct http_text field, const char *type);
 
 #endif

@@ -1,4 +1,4 @@
-/* Files of a box as tools, through the box's file helper, so with the rights of the box. */
+/* Tools for a box's files. They use the box's file helper, and so have the box's rights. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <openssl/evp.h>
@@ -23,13 +23,13 @@ struct working {
     struct box_files_user   user;
     struct files_request question;
     const char          *path;          /* in the request */
-    struct buf           data;          /* read; or entries as JSON */
-    struct buf           lines;         /* entries for people and models: between the quotes of a JSON string */
-    const char          *bytes;         /* to write; the request's */
+    struct buf           data;          /* the bytes read; or entries as JSON */
+    struct buf           lines;         /* entries as text: the inside of a JSON string */
+    const char          *bytes;         /* to write; borrowed from the request */
     size_t               size, sent;
     uint64_t             listed;
     char                 box_id[16];    /* copied: a box that is deleted may be forgotten before its helper ends */
-    bool                 is_ended;      /* the upload is */
+    bool                 is_ended;      /* of the upload */
 };
 
 static struct working *of(struct box_files_user *u)
@@ -98,7 +98,7 @@ static void answer_file(struct mcp_call *c, struct working *w)
         else
             buf_add_text(&out, "\"}}");
     }
-    /* For clients that show text alone to their model. */
+    /* For clients that show only text to their model. */
     if (type || !wsframe_is_utf8(data, w->data.length))
         buf_printf(&out, ",{\"type\":\"text\",\"text\":\"[%s, %zu bytes]\"}", type ? type : "not text", w->data.length);
     buf_add_text(&out, "],\"isError\":false");
@@ -140,7 +140,7 @@ static void answer_written(struct mcp_call *c, struct working *w, const struct f
     buf_done(&text);
 }
 
-/* `12345  name`, and for what is no file its kind: `folder  name/`, `link  name -> target`. */
+/* `12345 name`, or for other kinds `folder name/`, `link name -> target`. */
 static void add_line(struct buf *out, const struct files_entry *entry, const char *name, const char *link)
 {
     char text[3 * 4096];
@@ -186,7 +186,7 @@ static void on_data(struct box_files_user *u, const char *data, size_t size)
     struct working *w = of(u);
 
     if (w->question.op != FILES_READ)
-        return;         /* a helper is a process of the box */
+        return;         /* a helper is a process of the box, so its data is untrusted */
     if (!w->data.failure && !mcp_keep(w->call, w->data.length + size))
         w->data.failure = EDQUOT;
     buf_add(&w->data, data, size);
@@ -271,7 +271,7 @@ static void go(struct mcp_call *c, struct box *box)
 
 /* ---- the tools ---- */
 
-/* NULL: answered. Names every argument that is not one of the known. */
+/* NULL: answered. Refuses every argument that is not in known, by name. */
 static struct working *begin(struct mcp_call *c, json_t *arguments, const char *const *known, size_t most)
 {
     struct working *w = arena_alloc(&c->r->arena, sizeof *w);
@@ -336,7 +336,7 @@ void mcp_list_files(struct mcp_call *c, json_t *arguments)
     in_box(c, arguments);
 }
 
-/* In the request's arena: whatever becomes of the call, it goes with it. NULL: done; else why not. */
+/* Decodes into the request's arena, so it is freed with the call. NULL: done; else why not. */
 static const char *decode(struct working *w, const char *text)
 {
     size_t n = strlen(text);

@@ -1,8 +1,8 @@
-/* From HTTP to a call. One endpoint speaks the stateless revision and the older ones with a handshake (envelope.c says
- * which a request is of). Nothing is kept for a session but its box, which has the session's name as a label (box.c);
- * so a server that was restarted goes on where it was, and any session that an earlier one gave is good.
+/* From HTTP to a call. One endpoint serves the stateless revision and the older ones with a handshake (envelope.c tells
+ * them apart). A session has no state but its box, which has the session's name as a label (box.c); so a restarted
+ * server continues, and sessions of an earlier server remain valid.
  *
- * A client that goes away ends what it asked for; so does notifications/cancelled of the same caller and session. */
+ * A call is cancelled when its client goes away, and by notifications/cancelled of the same caller and session. */
 #define _GNU_SOURCE
 #include "doors/mcp/mcp.h"
 
@@ -14,7 +14,6 @@
 #include "base/list.h"
 #include "doors/mcp/door.h"
 #include "front/identity/caller.h"
-#include "front/services/inlets.h"
 
 #define PATH "/mcp"
 #define SERVICES "/mcp/services/"
@@ -30,6 +29,8 @@ void mcp_call_done(struct mcp_call *c)
         loop_timer_cancel(c->front->loop, &c->tick);
     }
     json_decref(c->m.root);
+    json_decref(c->net);
+    c->net = NULL;
     c->m = (struct mcp_envelope){ .is_modern = c->m.is_modern };
     (void)share_move_bytes(&c->r->share, c->weight, 0);
     c->weight = 0;
@@ -70,8 +71,8 @@ static void keep(struct mcp_call *c)
     loop_timer_set(c->front->loop, &c->tick, MCP_TICK_MS);
 }
 
-/* Clients of one identity number their requests alike, so it is the session that says whose call it is. Those of the
- * stateless revision have none: they cancel by closing the connection. */
+/* Clients of one identity use the same request numbers, so only the session identifies a call. Clients of the stateless
+ * revision have no session: they cancel by closing the connection. */
 static bool may_cancel(const struct mcp_call *by, const struct mcp_call *c)
 {
     return !c->is_over && !c->m.is_modern && strcmp(c->who.name, by->who.name) == 0
@@ -93,25 +94,34 @@ static void cancel(const struct mcp_call *by, json_t *id)
 
 /* ---- methods ---- */
 
-/* Of resources and prompts there are none, but the lists can be asked for. */
+/* There are no resources or prompts, but their lists can be read. */
 static json_t *capabilities(void)
 {
     return json_pack("{s:{},s:{},s:{}}", "tools", "resources", "prompts");
 }
 
-static const char *instructions(const struct mcp_call *c)
+/* A new reference. */
+static json_t *instructions(const struct mcp_call *c)
 {
-    return c->service ? "Functions of one service. They run in an isolated box."
-           : c->box   ? "One isolated box. Variables and files stay in it. It has no network of its own."
-                      : "Runs code in isolated boxes. The first call makes a box, and later calls go on in it: "
-                        "variables of run_code and files stay. The last line of a result names the box; pass another "
-                        "one in `box` to work there. A box that was idle for half an hour is deleted. A box has no "
-                        "network and sees no file of the host.";
+    struct buf text;
+
+    if (c->service)
+        return json_string("Functions of one service. They run in an isolated box.");
+    buf_init(&text, MCP_TEXT_MOST);
+    buf_add_text(&text, c->box ? "One isolated box. Variables and files stay in it. "
+                               : "Runs code in isolated boxes. The first call makes a box, and later calls go on in "
+                                 "it: variables of run_code and files stay. The last line of a result names the box; "
+                                 "pass another one in `box` to work there. A box that was idle for half an hour is "
+                                 "deleted. A box sees no file of the host. ");
+    mcp_add_reach(&text, c);
+    json_t *said = json_string(buf_string(&text));
+    buf_done(&text);
+    return said;
 }
 
 static void discover(struct mcp_call *c)
 {
-    mcp_result_json(c, json_pack("{s:o,s:o,s:s,s:i,s:s}", "supportedVersions", mcp_versions_json(), "capabilities",
+    mcp_result_json(c, json_pack("{s:o,s:o,s:o,s:i,s:s}", "supportedVersions", mcp_versions_json(), "capabilities",
                                  capabilities(), "instructions", instructions(c), "ttlMs", MCP_FRESH_MS, "cacheScope",
                                  "private"));
 }
@@ -124,12 +134,12 @@ static void initialize(struct mcp_call *c)
         mcp_error(c, MCP_INVALID_PARAMS, "params.protocolVersion must be a string");
         return;
     }
-    /* One that we do not know is answered with the newest that has a handshake; the client decides. */
+    /* An unknown revision is answered with the newest that has a handshake; the client decides. */
     const char *spoken = mcp_is_handshake_version(asked, strlen(asked)) ? asked : mcp_versions[1];
     char session[16];
     front_make_id('m', session);
     (void)http_reply_header(c->r, SESSION, session);
-    mcp_result_json(c, json_pack("{s:s,s:o,s:{s:s,s:s},s:s}", "protocolVersion", spoken, "capabilities",
+    mcp_result_json(c, json_pack("{s:s,s:o,s:{s:s,s:s},s:o}", "protocolVersion", spoken, "capabilities",
                                  capabilities(), "serverInfo", "name", "carrel", "version", CARREL_VERSION,
                                  "instructions", instructions(c)));
 }
@@ -188,7 +198,7 @@ static void accepted(struct http_request *r)
         http_request_abort(r);
 }
 
-/* What it becomes as a tree may be a hundred times of what it is; that is charged before it is made. */
+/* The tree of a message may take a hundred times its size; it is charged before it is made. */
 static bool charge(struct mcp_call *c, const char *data, size_t size)
 {
     size_t weight = jsonscan_weight(data, size);
@@ -222,7 +232,7 @@ static void on_body(struct http_request *r, const struct http_collected *b, void
             cancel(c, json_object_get(c->m.params, "requestId"));
         accepted(r);
         break;
-    case MCP_ANSWER:        /* we asked for nothing */
+    case MCP_ANSWER:        /* we have sent no request */
         accepted(r);
         break;
     case MCP_REQUEST:
@@ -265,18 +275,11 @@ static bool read_head(struct mcp_call *c)
 static bool admit(struct mcp_call *c)
 {
     struct refusal why;
-    bool is_inlet;
-    bool is_in;
+    /* Each tool has its own scopes. */
+    bool is_in = c->holder.box ? caller_admit_holder(&c->in, &why) : caller_admit(&c->in, 0, &why);
 
-    (void)inlet_box(c->front, c->r->peer, &is_inlet);
-    if (is_inlet)
-        is_in = caller_admit_holder(c->front, c->r, &c->who, &c->holder, &why);
-    else
-        is_in = caller_admit(c->front, c->r, 0, &c->who, &why);     /* each tool has its own scopes */
-    if (!is_in && why.status)
+    if (!is_in)
         mcp_refuse(c->r, why.status, MCP_REFUSED, why.why, NULL);
-    else if (!is_in)
-        http_request_abort(c->r);
     return is_in;
 }
 
@@ -286,7 +289,7 @@ static bool begins(struct http_text text, const char *with)
     return text.size > n && memcmp(text.data, with, n) == 0;
 }
 
-/* ?tools=run_code,read_file: which tools there are. */
+/* ?tools=run_code,read_file: the tools to offer. */
 static bool read_query(struct mcp_call *c)
 {
     struct http_text only = { 0 };
@@ -302,7 +305,7 @@ static bool read_query(struct mcp_call *c)
     return false;
 }
 
-/* DELETE of a client that had a handshake. */
+/* DELETE by a client that had a handshake. */
 static bool is_farewell(const struct mcp_call *c)
 {
     return http_text_is(c->r->head.method, "DELETE") && !c->service && !c->box && c->session[0];
@@ -316,7 +319,7 @@ static void say_farewell(struct mcp_call *c)
         mcp_refuse(c->r, 403, MCP_REFUSED, "the token lacks the scope boxes:write, so the session's box stays", NULL);
 }
 
-/* As the protocol wants it, and as a label may be. */
+/* Allowed by the protocol and as a label. */
 static bool is_session(const char *text)
 {
     size_t n = strlen(text);
@@ -327,7 +330,8 @@ static bool is_session(const char *text)
     return n <= 255;
 }
 
-static bool dispatch(struct open_door *d, struct http_request *r)
+/* inlet: the box whose inlet the request came over; NULL: it came over another listener. */
+static bool begin(struct open_door *d, struct http_request *r, struct box *inlet)
 {
     struct http_text path = r->head.path, session = http_head_get(&r->head, SESSION);
     bool of_service = begins(path, SERVICES), of_box = begins(path, BOXES);
@@ -345,6 +349,7 @@ static bool dispatch(struct open_door *d, struct http_request *r)
     *c = (struct mcp_call){ .mcp = d->state,
                             .front = d->front,
                             .r = r,
+                            .holder.box = inlet,
                             .service = of_service ? name : NULL,
                             .box = of_box ? name : NULL,
                             .session = from };
@@ -361,15 +366,20 @@ static bool dispatch(struct open_door *d, struct http_request *r)
     if (is_farewell(c))
         say_farewell(c);
     else if (read_head(c) && (!c->service || mcp_service_check(c)) && (!c->box || mcp_box_check(c))
-        && read_query(c))
+        && read_query(c) && mcp_net_read(c))
         http_body_collect(r, MCP_BODY_MOST, on_body, NULL);
     return true;
 }
 
-/* A box's code finds the services that it was granted, and no tool of ours. */
-static bool dispatch_inlet(struct open_door *d, struct http_request *r)
+static bool dispatch(struct open_door *d, struct http_request *r)
 {
-    return begins(r->head.path, SERVICES) && dispatch(d, r);
+    return begin(d, r, NULL);
+}
+
+/* Code in a box sees the services that the box was granted, and none of our tools. */
+static bool dispatch_inlet(struct open_door *d, struct http_request *r, struct box *box)
+{
+    return begins(r->head.path, SERVICES) && begin(d, r, box);
 }
 
 static int open_mcp(struct open_door *d, struct err *e)

@@ -1,4 +1,4 @@
-/* What envelope.c finds about a request, told to its client. */
+/* Reports to the client what envelope.c found wrong with its request. */
 #define _GNU_SOURCE
 #include <string.h>
 

@@ -1,6 +1,6 @@
-/* Answers. A call that ends without having said anything is answered as JSON, with a status that means something; the
- * first notification, or the first tick of a call that takes long, turns the answer into a stream of events, whose
- * status is 200 whatever comes. So no tool has to choose, and no proxy sees a connection that is silent for long. */
+/* Answers. If a call ends before it sent anything, the answer is JSON with a meaningful status; the first notification,
+ * or the first tick of a long call, turns the answer into a stream of events with status 200. So no tool has to choose,
+ * and no proxy sees a connection that is silent for long. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdarg.h>
@@ -48,7 +48,7 @@ void mcp_on_writable(struct http_request *r)
 
     if (c->pending.length == 0)
         return;
-    (void)mcp_keep(c, 0);       /* the server charges what it takes */
+    (void)mcp_keep(c, 0);       /* the server charges what it has taken */
     if (http_reply_write(r, c->pending.data, c->pending.length) < 0) {
         (void)mcp_keep(c, c->pending.length);
         return;
@@ -80,8 +80,8 @@ static void message_begin(struct buf *out, json_t *id)
     free(text);
 }
 
-/* Values of a kernel or a worker are passed on as they are, and between the tokens of their JSON line ends may stand.
- * For whoever reads an answer by lines, what follows one would be a message of its own. In strings there are none. */
+/* Values of a kernel or a worker are passed on unchanged, and their JSON may have line ends between tokens. A reader by
+ * lines would take the rest for another message. Strings have no raw line ends. */
 static void make_one_line(struct buf *message)
 {
     for (size_t i = 0; i < message->length; i++)
@@ -130,7 +130,7 @@ static void send_last(struct mcp_call *c, int status, struct buf *message)
         end_stream(c);
     } else if (!mcp_keep(c, out->length)) {
         http_request_abort(r);
-    }       /* else mcp_on_writable() ends it */
+    }       /* otherwise mcp_on_writable() ends it */
 }
 
 void mcp_result(struct mcp_call *c, const char *members, size_t size)
@@ -209,8 +209,7 @@ void mcp_error_data(struct mcp_call *c, int code, const char *message, json_t *d
 
     buf_init(&out, MCP_ANSWER_MOST);
     add_error(&out, c->m.id, code, message, data);
-    /* Handshake revisions know errors of JSON-RPC only with status 200; clients of theirs do not read
-     * others' bodies. */
+    /* Handshake revisions use status 200 for JSON-RPC errors; their clients ignore bodies of other statuses. */
     send_last(c, c->m.is_modern || code == MCP_HEADER_MISMATCH ? status_of(code) : 200, &out);
     buf_done(&out);
 }
@@ -250,7 +249,7 @@ void mcp_progress(struct mcp_call *c, const char *text, size_t size)
                (unsigned long long)++c->progress);
     buf_add(&out, text, size);
     buf_add_text(&out, "}}\n\n");
-    /* A hint: who does not take it does without. */
+    /* Only a hint: if the client does not take it, it is dropped. */
     if (token && buf_error(&out) == 0)
         (void)!http_reply_write(c->r, out.data, out.length);
     buf_done(&out);

@@ -1,5 +1,5 @@
-/* run_code: a cell in the box's default kernel. What it prints is told as progress while it runs. Strings of the kernel
- * are valid JSON and are passed on as they are, between their quotes. */
+/* run_code: a cell in the box's default kernel. Its output is sent as progress while it runs. Strings of the kernel are
+ * valid JSON; they are passed on unchanged between their quotes. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ struct run_tool {
     size_t             code_size;
     uint64_t           timeout_ms;
     char               box_id[16];
-    bool               is_restarted;        /* the kernel had died; what it knew is gone */
+    bool               is_restarted;        /* the kernel had died; its variables are gone */
     struct buf         out[2];      /* stdout, stderr: between the quotes */
     struct buf         value;       /* of the last expression; between the quotes */
     struct buf         error;       /* the traceback */
@@ -54,7 +54,7 @@ static struct jsonslice content(const struct kernel_message *m)
     return (struct jsonslice){ .data = m->part[PART_CONTENT].iov_base, .size = m->part[PART_CONTENT].iov_len };
 }
 
-/* Line ends may stand between the tokens of a kernel's JSON, but never in a string of it. */
+/* A kernel's JSON may have line ends between tokens, but never in a string. */
 static void add_inside(struct buf *out, struct jsonslice string)
 {
     struct jsonslice inside = jsonscan_inside(string);
@@ -109,7 +109,7 @@ static void take_result(struct run_tool *w, const struct kernel_message *m)
     }
 }
 
-/* The lines of a traceback without the sequences that colour a terminal: \u001b[...m. */
+/* Adds the lines of a traceback without terminal colours (\u001b[...m). */
 static void take_error(struct run_tool *w, const struct kernel_message *m)
 {
     json_t *root = json_loadb(content(m).data, content(m).size, 0, NULL), *line;
@@ -174,7 +174,7 @@ static void add_string(struct buf *out, const char *text)
         out->failure = EINVAL;
 }
 
-/* Whether what is between the quotes of a JSON string ends a line: in \n, which is not the end of \\n. */
+/* Whether the inside of a JSON string ends with a line end: with \n, but not with \\n. */
 static bool ends_line(const struct buf *text, size_t from)
 {
     size_t n = text->length, backslashes = 0;
@@ -186,7 +186,7 @@ static bool ends_line(const struct buf *text, size_t from)
     return text->data[n - 1] == 'n' && backslashes % 2 == 1;
 }
 
-/* A part of the text on lines of its own. size: of data, between the quotes. */
+/* Adds a part of the text on its own lines. size: of data, between the quotes. */
 static void add_part(struct buf *out, size_t from, const char *label, const char *data, size_t size)
 {
     if (!ends_line(out, from))
@@ -196,7 +196,7 @@ static void add_part(struct buf *out, size_t from, const char *label, const char
     buf_add(out, data, size);
 }
 
-/* What it printed stands without a label if there is nothing else, and so does the value. */
+/* Output that stands alone gets no label; neither does a value that stands alone. */
 static void add_text(struct buf *out, struct run_tool *w, const struct kernel_run *run)
 {
     bool has_error = w->error.length > 2, is_mixed = w->out[1].length || (w->has_value && w->out[0].length);
@@ -212,7 +212,7 @@ static void add_text(struct buf *out, struct run_tool *w, const struct kernel_ru
     if (has_error)
         add_part(out, from, "", w->error.data + 1, w->error.length - 2);
     if (w->is_restarted)
-        add_part(out, from, "the kernel had ended and was started anew: its variables are gone", "", 0);
+        add_part(out, from, "the kernel had ended and was restarted: its variables are gone", "", 0);
     if (run->outcome != OUTCOME_OK && (!has_error || run->outcome != OUTCOME_ERROR)) {
         buf_init(&told, 6 * sizeof run->reason + 16);
         add_string(&told, run->reason[0] ? run->reason : outcome_name(run->outcome));
@@ -224,7 +224,7 @@ static void add_text(struct buf *out, struct run_tool *w, const struct kernel_ru
         struct buf line;
         buf_init(&line, 4096);
         buf_init(&told, 6 * 4096);
-        mcp_add_refused(&line, w->box_id, run->refused);
+        mcp_add_refused(&line, w->call, w->box_id, run->refused);
         add_string(&told, buf_string(&line));
         add_part(out, from, "", told.length > 2 ? told.data + 1 : "", told.length > 2 ? told.length - 2 : 0);
         buf_done(&told);
@@ -283,7 +283,7 @@ static void on_over(struct kernel_run *run)
     c->on_gone = NULL;
     done(w);
     if (too_large)
-        mcp_tool_fail(c, "what the code said is too large for an answer; write it to a file, and read that");
+        mcp_tool_fail(c, "the output of the code is too large for an answer; write it to a file, and read that");
     else
         mcp_result(c, out.data, out.length);
     buf_done(&out);
@@ -336,7 +336,7 @@ static int take_code(const char *name, json_t *v, void *into, struct err *e)
     return 0;
 }
 
-/* mcp_with_box() reads it. */
+/* Read by mcp_with_box(). */
 static int pass_over(const char *name, json_t *v, void *into, struct err *e)
 {
     (void)name, (void)v, (void)into, (void)e;

@@ -1,5 +1,5 @@
-/* /mcp/services/NAME: the functions of a service as tools, for its owner and for whoever holds a grant. What is not
- * granted does not exist for the holder; whether a function may be called is grants.c's to say. */
+/* /mcp/services/NAME: the functions of a service as tools, for its owner and for holders of a grant. For a holder,
+ * functions outside the grant do not exist; grants.c decides whether a function may be called. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -8,7 +8,6 @@
 
 #include "base/jsonout.h"
 #include "doors/mcp/door.h"
-#include "front/identity/caller.h"
 #include "front/services/grants.h"
 #include "front/services/services.h"
 
@@ -16,16 +15,6 @@ struct tool_call {
     struct mcp_call     *call;
     struct service_call *running;
 };
-
-static bool is_holder(const struct mcp_call *c)
-{
-    return c->holder || caller_grant(&c->who);
-}
-
-static struct grant_holder holder(const struct mcp_call *c)
-{
-    return (struct grant_holder){ .box = c->holder, .id = c->holder ? NULL : caller_grant(&c->who) };
-}
 
 static struct service *owned(const struct mcp_call *c)
 {
@@ -38,9 +27,8 @@ bool mcp_service_check(struct mcp_call *c)
 {
     bool is_there;
 
-    if (is_holder(c)) {
-        struct grant_holder h = holder(c);
-        is_there = grants_name_service(c->front, &h, c->service);
+    if (admitted_is_holder(&c->in)) {
+        is_there = grants_name_service(c->front, &c->holder, c->service);
     } else {
         is_there = owned(c) && c->who.scopes & SCOPE_EXEC;
     }
@@ -51,10 +39,9 @@ bool mcp_service_check(struct mcp_call *c)
 
 void mcp_service_list(struct mcp_call *c)
 {
-    struct grant_holder h = holder(c);
-    struct service *s = is_holder(c) ? NULL : owned(c);
+    struct service *s = admitted_is_holder(&c->in) ? NULL : owned(c);
     json_t *functions = s              ? service_functions(s, NULL)
-                        : is_holder(c) ? grants_functions(c->front, &h, c->service)
+                        : admitted_is_holder(&c->in) ? grants_functions(c->front, &c->holder, c->service)
                                        : NULL;
     json_t *list = json_array(), *f;
     size_t i;
@@ -92,7 +79,7 @@ static void on_print(struct service_call *call, const char *stream, struct jsons
     mcp_progress(w->call, text.data, text.size);
 }
 
-/* A text is told as it is; anything else as JSON, and also as structured content. */
+/* Answers a text as it is; other values as JSON, and also as structured content. */
 static void answer_value(struct mcp_call *c, struct jsonslice value)
 {
     struct buf out;
@@ -170,9 +157,8 @@ void mcp_service_call(struct mcp_call *c, const char *function, json_t *argument
         return;
     }
     *w = (struct tool_call){ .call = c };
-    if (is_holder(c)) {
-        struct grant_holder h = holder(c);
-        r = grant_check(c->front, &h, c->service, function, &g, &e);
+    if (admitted_is_holder(&c->in)) {
+        r = grant_check(c->front, &c->holder, c->service, function, &g, &e);
         s = g ? g->service : NULL;
     } else {
         s = owned(c);

@@ -1,5 +1,5 @@
-/* The table of Carrel's own tools. A wrong argument, a refusal and a failure are results that say so, because then the
- * model reads them and can do better; only a tool that is not there is an error of the protocol. */
+/* The table of Carrel's own tools. A wrong argument, a refusal and a failure are results, which the model reads and can
+ * correct; only an unknown tool is an error of the protocol. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,10 +15,10 @@
 #define TIMEOUT "\"timeout\":{\"type\":\"number\",\"exclusiveMinimum\":0,\"description\":\"Seconds (60).\"}"
 #define OBJECT(properties, required) \
     "{\"type\":\"object\",\"properties\":{" properties "},\"required\":[" required "],\"additionalProperties\":false}"
-/* What the box was refused on the network: a line, and the rule that would allow it. */
+/* A refused connection of the box: a line, the rule that would allow it, whether that is for the index of packages. */
 #define REFUSED                                                                                                        \
     "\"refused\":{\"type\":\"object\",\"properties\":{\"message\":{\"type\":\"string\"},\"rule\":"                     \
-    "{\"type\":[\"string\",\"null\"]}}}"
+    "{\"type\":[\"string\",\"null\"]},\"is_index\":{\"type\":\"boolean\"}}}"
 #define RESULT(properties, required) "{\"type\":\"object\",\"properties\":{" properties "},\"required\":[" required "]}"
 #define TEXT "{\"type\":\"string\"}"
 #define NUMBER "{\"type\":\"number\"}"
@@ -28,7 +28,7 @@
 static const struct mcp_tool own[] = {
     { "run_code", "Run Python",
       "Runs Python code in a live IPython kernel in an isolated box and returns what it printed, "
-      "its last value, images and errors. Variables stay for the next call in the same box. No network.",
+      "its last value, images and errors. Variables stay for the next call in the same box.",
       OBJECT("\"code\":{\"type\":\"string\",\"description\":\"Python; the value of the last expression is "
              "returned.\"}," BOX_ARGUMENT "," TIMEOUT,
              "\"code\""),
@@ -37,10 +37,10 @@ static const struct mcp_tool own[] = {
              ",\"restarted\":{\"type\":\"boolean\"},"
              "\"images\":{\"type\":\"integer\"}," REFUSED ",\"wall_ms\":" NUMBER,
              "\"box\",\"outcome\",\"stdout\",\"stderr\""),
-      SCOPE_EXEC, MCP_IN_BOX, mcp_run_code },
+      SCOPE_EXEC, MCP_IN_BOX | MCP_RUNS, mcp_run_code },
     { "run_command", "Run a command",
       "Runs a line with the shell in an isolated box and returns its output and exit code. "
-      "Files stay for the next call in the same box. No network.",
+      "Files stay for the next call in the same box.",
       OBJECT("\"command\":{\"type\":\"string\",\"description\":\"A line for /bin/sh.\"},\"cwd\":{\"type\":\"string\","
              "\"description\":\"Working directory (/home/box).\"}," BOX_ARGUMENT "," TIMEOUT,
              "\"command\""),
@@ -48,7 +48,7 @@ static const struct mcp_tool own[] = {
              ",\"stderr\":" TEXT ",\"truncated\":{\"type\":\"boolean\"},\"stdout_dropped_bytes\":" NUMBER
              ",\"stderr_dropped_bytes\":" NUMBER ",\"remark\":" TEXT "," REFUSED ",\"wall_ms\":" NUMBER,
              "\"box\",\"outcome\",\"stdout\",\"stderr\",\"truncated\""),
-      SCOPE_EXEC, MCP_IN_BOX, mcp_run_command },
+      SCOPE_EXEC, MCP_IN_BOX | MCP_RUNS, mcp_run_command },
     { "read_file", "Read a file",
       "Returns a file of a box: text as text, an image as an image, anything else as base64.",
       OBJECT("\"path\":{\"type\":\"string\",\"description\":\"Absolute, or relative to /home/box.\"}," OLD_BOX,
@@ -81,7 +81,7 @@ static const struct mcp_tool own[] = {
     { .name = NULL },
 };
 
-/* Where there is one box only, nobody needs to name it. */
+/* At an address with one box the argument `box` is not needed. */
 static json_t *without_box(json_t *schema)
 {
     json_t *required = json_object_get(schema, "required"), *name;
@@ -97,21 +97,30 @@ static json_t *without_box(json_t *schema)
     return schema;
 }
 
-static void add_tool(json_t *list, const struct mcp_tool *tool, bool in_one_box)
+static void add_tool(json_t *list, const struct mcp_tool *tool, const struct mcp_call *c, bool in_one_box)
 {
     json_t *input = json_loads(tool->input, 0, NULL);
-    json_t *one = json_pack("{s:s,s:s,s:s,s:o,s:{s:b,s:b,s:b,s:b}}", "name", tool->name, "title", tool->title,
-                            "description", tool->description, "inputSchema", in_one_box ? without_box(input) : input,
-                            "annotations", "readOnlyHint", !!(tool->hints & MCP_READ_ONLY), "destructiveHint",
-                            !!(tool->hints & MCP_DESTRUCTIVE), "idempotentHint", !!(tool->hints & MCP_IDEMPOTENT),
-                            "openWorldHint", !!(tool->hints & MCP_OPEN_WORLD));
+    struct buf description;
+
+    buf_init(&description, MCP_TEXT_MOST);
+    buf_add_text(&description, tool->description);
+    if (tool->hints & MCP_RUNS) {
+        buf_add_char(&description, ' ');
+        mcp_add_reach(&description, c);
+    }
+    json_t *one = json_pack(
+        "{s:s,s:s,s:s,s:o,s:{s:b,s:b,s:b,s:b}}", "name", tool->name, "title", tool->title, "description",
+        buf_string(&description), "inputSchema", in_one_box ? without_box(input) : input, "annotations", "readOnlyHint",
+        !!(tool->hints & MCP_READ_ONLY), "destructiveHint", !!(tool->hints & MCP_DESTRUCTIVE), "idempotentHint",
+        !!(tool->hints & MCP_IDEMPOTENT), "openWorldHint", !!(tool->hints & MCP_OPEN_WORLD));
 
     if (one && tool->output)
         (void)!json_object_set_new(one, "outputSchema", json_loads(tool->output, 0, NULL));
     (void)!json_array_append_new(list, one);
+    buf_done(&description);
 }
 
-/* Whether the tool is there at the address that was asked, whoever asks. */
+/* Whether this address offers the tool, to any caller. */
 static bool is_here(const struct mcp_call *c, const struct mcp_tool *tool)
 {
     size_t n = strlen(tool->name);
@@ -152,7 +161,7 @@ bool mcp_only_check(struct mcp_call *c)
     return true;
 }
 
-/* All fit on one page, so every cursor is a wrong one. */
+/* All fit on one page, so every cursor is invalid. */
 static bool is_first_page(struct mcp_call *c)
 {
     if (!json_object_get(c->m.params, "cursor"))
@@ -172,9 +181,9 @@ void mcp_tools_list(struct mcp_call *c)
     json_t *list = json_array();
     for (const struct mcp_tool *t = own; t->name; t++)
         if ((c->who.scopes & t->scopes) == t->scopes && is_here(c, t))
-            add_tool(list, t, c->box);
+            add_tool(list, t, c, c->box);
     for (const struct mcp_tool *t = mcp_test_tools; t && t->name; t++)
-        add_tool(list, t, false);
+        add_tool(list, t, c, false);
     mcp_list_result(c, "tools", list);
 }
 
@@ -194,7 +203,7 @@ static bool tool_is_test(const struct mcp_tool *tool)
     return tool < own || tool >= own + sizeof own / sizeof *own;
 }
 
-/* Many clients send null for what they leave out. */
+/* Many clients send null for omitted arguments. */
 static void drop_nulls(json_t *arguments)
 {
     const char *key;

@@ -2,7 +2,7 @@
 #include "doors/native/door.h"
 #include "front/request/body.h"
 
-/* While a slow body came, what it is about may have been forgotten. */
+/* While a slow body arrived, its box or exec may have been forgotten. */
 static void on_json(void *owner, json_t *root)
 {
     struct ask *a = owner;

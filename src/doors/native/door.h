@@ -1,5 +1,4 @@
-/* What the parts of the native door share. A request that has been let in is a struct ask; it lives in the request's
- * arena. */
+/* Shared by the parts of the native door. An admitted request is a struct ask; it lives in the request's arena. */
 #ifndef CARREL_DOORS_NATIVE_DOOR_H
 #define CARREL_DOORS_NATIVE_DOOR_H
 
@@ -12,7 +11,7 @@
 #include "front/boxes/boxes.h"
 #include "front/execs/execs.h"
 #include "front/front.h"
-#include "front/identity/auth.h"
+#include "front/request/admitted.h"
 #include "front/request/error.h"
 #include "front/request/fields.h"
 #include "http/router.h"
@@ -31,15 +30,11 @@ struct native {
 
 struct ask {
     struct native           *native;
-    struct front            *front;
-    struct http_request     *r;
-    const struct http_match *match;
-    struct identity          who;
+    EMBED_ADMITTED;
     struct box              *box;       /* of {id}, if the route has one */
     struct exec             *exec;      /* of {xid} */
-    struct keeper_wait       wait;
-    void                    *work;      /* the handler's own */
-    /* May be NULL. The answer is out, or nobody waits for it any more. */
+    void                    *work;      /* owned by the handler */
+    /* The answer was sent, or the client is gone. May be NULL. */
     void (*on_end)(struct ask *a, enum http_end how);
     void (*on_json)(struct ask *a, json_t *root);
     void (*on_raw)(struct ask *a, const char *data, size_t size);
@@ -53,10 +48,10 @@ void reply_none(struct ask *a);                                 /* 204 */
 void reply_buf(struct ask *a, int status, struct buf *text);
 void reply_fail(struct ask *a, int status, const char *code, const char *format, ...) PRINTF_LIKE(4, 5);
 void reply_err(struct ask *a, const struct err *e);
-/* A string member for an answer that is put together by hand: {"a":1} and {"b":2} become {"a":1,"b":2}. */
+/* Joins two objects in text form: {"a":1} and {"b":2} become {"a":1,"b":2}. */
 void reply_join(struct buf *out, json_t *head, const struct buf *tail);
 
-/* --- query.c: absent gives the default; what is wrong is answered with 400 and gives false. --- */
+/* --- query.c: a missing value is the default; a wrong one is answered with 400 and returns false. --- */
 bool query_bool(struct ask *a, const char *name, bool *ret);
 bool query_number(struct ask *a, const char *name, uint64_t most, uint64_t *ret);
 bool query_text(struct ask *a, const char *name, const char **ret);
@@ -64,12 +59,12 @@ bool query_text(struct ask *a, const char *name, const char **ret);
 bool query_only(struct ask *a, const char *const *names);
 bool ask_accepts(const struct ask *a, const char *type);
 
-/* --- native.c: finds box and exec anew; false, and answered, if they are gone. --- */
+/* --- native.c: looks box and exec up again; false, and answered, if they are gone. --- */
 bool ask_find_again(struct ask *a);
 
-/* --- body.c: reads a JSON object, or 400, 413, 429 are answered. root is valid during the call. --- */
+/* --- body.c: reads a JSON object, or answers 400, 413 or 429. root is valid during the call. --- */
 void body_json(struct ask *a, size_t max, void (*on_json)(struct ask *a, json_t *root));
-/* The same without taking it apart: a valid JSON object, NUL-terminated. */
+/* The same without a tree: a valid JSON object, NUL-terminated. */
 void body_raw(struct ask *a, size_t max, void (*on_raw)(struct ask *a, const char *data, size_t size));
 
 /* --- boxes/shown.c: a box as JSON text, kept until the box changes. Valid until the next call. --- */
@@ -88,10 +83,12 @@ ask_handler ask_run, ask_run_box, ask_kernel_list, ask_kernel_start, ask_kernel_
     ask_kernel_interrupt, ask_kernel_restart, ask_kernel_input, ask_kernel_ask;
 ask_handler ask_file_get, ask_file_put, ask_file_post, ask_file_delete, ask_archive_get, ask_archive_put;
 ask_handler ask_port, ask_tunnel;
-ask_handler ask_token_create, ask_token_list, ask_token_delete, ask_me, ask_info;
+ask_handler ask_token_create, ask_token_list, ask_token_delete, ask_me, ask_disk, ask_info;
 ask_handler ask_service_create, ask_service_list, ask_service_get, ask_service_restart, ask_service_delete,
     ask_service_calls, ask_service_call;
 ask_handler ask_grant_create, ask_grant_list, ask_grant_delete, ask_grant_own, ask_grant_call;
+ask_handler ask_volume_create, ask_volume_list, ask_volume_get, ask_volume_update, ask_volume_delete;
+ask_handler ask_secret_list, ask_secret_put, ask_secret_delete;
 ask_handler ask_health, ask_ready, ask_metrics, ask_openapi;
 
 #endif

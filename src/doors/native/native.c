@@ -1,6 +1,6 @@
-/* One table says for each route what it needs: a scope, a box, an exec. ask_begin() sees to all of that in one place,
- * so that no handler can forget it; a handler starts with an identity that may do this, and with a box that this
- * identity may see. Whatever is not the caller's does not exist for it. */
+/* One table has each route's needs: a scope, a box, an exec. ask_begin() checks them in one place, so that no handler
+ * can forget to; a handler starts with an identity that may do this, and with a box that this identity may see. For a
+ * caller, other identities' boxes do not exist. */
 #define _GNU_SOURCE
 #include "doors/native/native.h"
 
@@ -9,11 +9,13 @@
 #include <string.h>
 
 #include "base/list.h"
+#include "base/parse.h"
 #include "doors/native/door.h"
+#include "front/boxes/box_text.h"
 #include "front/identity/caller.h"
 
-/* OPEN: for everybody, unknown callers too. HELD: for whoever holds a grant, and for nobody else. KEEPER: waits for a
- * keeper that is not there yet; BOX implies it. */
+/* OPEN: for every caller, also unknown ones. HELD: only for holders of a grant. KEEPER: waits for the keeper while it
+ * is away; BOX implies it. */
 enum { OPEN = 1, BOX = 2, EXEC = 4, KEEPER = 8, HELD = 16 };
 
 struct endpoint {
@@ -28,6 +30,7 @@ struct endpoint {
 #define F  "/v1/boxes/{id}/files/{path...}"
 #define P  "/v1/boxes/{id}/ports/{port}/{rest...}"
 #define S  "/v1/services/{service}"
+#define V  "/v1/volumes/{volume...}"
 
 /* X(method, pattern, handler, scope, needs) */
 #define ROUTES(ROW)                                                                    \
@@ -55,7 +58,7 @@ struct endpoint {
     ROW("POST", X "/stdin", ask_exec_stdin, SCOPE_EXEC, BOX | EXEC)                    \
     ROW("POST", X "/resize", ask_exec_resize, SCOPE_EXEC, BOX | EXEC)                  \
     ROW("POST", X "/signal", ask_exec_signal, SCOPE_EXEC, BOX | EXEC)                  \
-    ROW("POST", "/v1/run", ask_run, SCOPE_EXEC, KEEPER)                                \
+    ROW("POST", "/v1/run", ask_run, SCOPE_EXEC | SCOPE_WRITE, KEEPER)                  \
     ROW("POST", BI "/run", ask_run_box, SCOPE_EXEC, BOX)                               \
     ROW("GET", BI "/kernels", ask_kernel_list, SCOPE_EXEC, BOX)                        \
     ROW("POST", BI "/kernels", ask_kernel_start, SCOPE_EXEC, BOX)                      \
@@ -90,10 +93,19 @@ struct endpoint {
     ROW("DELETE", "/v1/grants/{grant}", ask_grant_delete, SCOPE_EXEC, 0)               \
     ROW("GET", "/v1/grant", ask_grant_own, 0, HELD)                                    \
     ROW("POST", "/v1/grant/call", ask_grant_call, 0, HELD)                             \
+    ROW("POST", "/v1/volumes", ask_volume_create, SCOPE_WRITE, KEEPER)                 \
+    ROW("GET", "/v1/volumes", ask_volume_list, SCOPE_READ, KEEPER)                     \
+    ROW("GET", V, ask_volume_get, SCOPE_READ, KEEPER)                                  \
+    ROW("PATCH", V, ask_volume_update, SCOPE_WRITE, KEEPER)                            \
+    ROW("DELETE", V, ask_volume_delete, SCOPE_WRITE, KEEPER)                           \
+    ROW("GET", "/v1/secrets", ask_secret_list, SCOPE_READ, 0)                          \
+    ROW("PUT", "/v1/secrets/{secret}", ask_secret_put, SCOPE_WRITE, 0)                 \
+    ROW("DELETE", "/v1/secrets/{secret}", ask_secret_delete, SCOPE_WRITE, 0)           \
     ROW("POST", "/v1/tokens", ask_token_create, SCOPE_ADMIN, 0)                        \
     ROW("GET", "/v1/tokens", ask_token_list, SCOPE_ADMIN, 0)                           \
     ROW("DELETE", "/v1/tokens/{token}", ask_token_delete, SCOPE_ADMIN, 0)              \
     ROW("GET", "/v1/me", ask_me, 0, 0)                                                 \
+    ROW("GET", "/v1/disk", ask_disk, SCOPE_READ, 0)                                    \
     ROW("GET", "/v1/info", ask_info, 0, 0)                                             \
     ROW("GET", "/metrics", ask_metrics, SCOPE_ADMIN, 0)                                \
     ROW("GET", "/healthz", ask_health, 0, OPEN)                                        \
@@ -105,7 +117,7 @@ static void ask_begin(struct http_request *r, const struct http_match *m, void *
 #define ENDPOINT(method, pattern, handler, scope, needs) { handler, scope, needs },
 #define ROUTE(method, pattern, handler, scope, needs) { method, pattern, ask_begin },
 
-/* Two tables in the same order: what the router knows, and what we do. */
+/* Two tables in the same order: the router's, and ours. */
 static const struct endpoint endpoints[] = { ROUTES(ENDPOINT) };
 static const struct http_route routes[] = { ROUTES(ROUTE) };
 
@@ -113,30 +125,27 @@ static void on_end(struct http_request *r, enum http_end how)
 {
     struct ask *a = r->owner;
 
-    front_cancel_wait(&a->wait);
+    if (a->wait.front)
+        front_cancel_wait(&a->wait);
     if (a->on_end)
         a->on_end(a, how);
 }
 
 static bool refused(struct ask *a, const struct refusal *why)
 {
-    if (why->status)
-        reply_fail(a, why->status, why->code, "%s", why->why);
-    else
-        http_request_abort(a->r);
+    reply_fail(a, why->status, why->code, "%s", why->why);
     return false;
 }
 
 static bool let_in(struct ask *a, const struct endpoint *endpoint)
 {
     struct refusal why;
-    struct box *holder;
 
     if (endpoint->needs & OPEN)
         return true;
     if (endpoint->needs & HELD)
-        return caller_admit_holder(a->front, a->r, &a->who, &holder, &why) || refused(a, &why);
-    return caller_admit(a->front, a->r, endpoint->scope, &a->who, &why) || refused(a, &why);
+        return caller_admit_holder(&a->in, &why) || refused(a, &why);
+    return caller_admit(&a->in, endpoint->scope, &why) || refused(a, &why);
 }
 
 static bool find_box(struct ask *a)
@@ -146,11 +155,15 @@ static bool find_box(struct ask *a)
     a->box = boxes_find(a->front, a->who.name, id);
     if (!a->box && (a->who.scopes & SCOPE_ADMIN))
         a->box = boxes_find(a->front, NULL, id);
-    /* A name may be used again; a dead box is known by its id only. */
-    if (a->box && a->box->phase == PHASE_DELETED && strcmp(a->box->id, id) != 0)
+    /* A name may be reused; a dead box is found by its id only. */
+    const struct box *gone = a->box && a->box->phase == PHASE_DELETED && strcmp(a->box->id, id) != 0 ? a->box : NULL;
+    if (gone)
+        reply_fail(a, 404, "not_found", "there is no box '%.63s' any more: %s was %s", id, gone->id,
+                   box_show_phase(gone).text);
+    else if (!a->box)
+        reply_fail(a, 404, "not_found", "there is no box '%s'", parse_quote(id).text);
+    if (gone)
         a->box = NULL;
-    if (!a->box)
-        reply_fail(a, 404, "not_found", "there is no such box");
     return a->box != NULL;
 }
 
@@ -180,20 +193,21 @@ static void on_keeper(struct keeper_wait *w)
     find_and_handle(container_of(w, struct ask, wait));
 }
 
-static void ask_begin(struct http_request *r, const struct http_match *m, void *owner)
+/* inlet: the box whose inlet the request came over; NULL: it came over another listener. */
+static void begin(const struct open_door *door, struct http_request *r, const struct http_match *m, struct box *inlet)
 {
     const struct endpoint *endpoint = &endpoints[m->route - routes];
-    const struct open_door *door = owner;
     struct ask *a = arena_alloc(&r->arena, sizeof *a);
 
     if (!a) {
         http_request_abort(r);
         return;
     }
-    *a = (struct ask){ .native = door->state, .front = door->front, .r = r, .match = m };
+    *a = (struct ask){ .native = door->state, .front = door->front, .r = r, .match = m, .holder.box = inlet };
     r->owner = a;
     r->on_end = on_end;
-    if (endpoint->needs & OPEN && share_join(&r->share, &a->front->memory, "") < 0) {   /* all strangers are one */
+    if (endpoint->needs & OPEN && share_join(&r->share, &a->front->memory, "") < 0) {   /* all unknown callers share one
+                                                                                         * budget */
         http_request_abort(r);
         return;
     }
@@ -205,8 +219,13 @@ static void ask_begin(struct http_request *r, const struct http_match *m, void *
         find_and_handle(a);
 }
 
-/* Of all routes a box's code finds only those for holders of grants. */
-static bool dispatch_inlet(struct open_door *d, struct http_request *r)
+static void ask_begin(struct http_request *r, const struct http_match *m, void *owner)
+{
+    begin(owner, r, m, NULL);
+}
+
+/* Over an inlet, a box reaches only the routes for holders of grants. */
+static bool dispatch_inlet(struct open_door *d, struct http_request *r, struct box *box)
 {
     struct http_match *m = arena_alloc(&r->arena, sizeof *m);
     int status = m ? http_router_find(d->router, &r->arena, r->head.method, r->head.path, m) : 500;
@@ -214,7 +233,7 @@ static bool dispatch_inlet(struct open_door *d, struct http_request *r)
     if (status == 500)
         http_request_abort(r);
     else if (status == 200 && endpoints[m->route - routes].needs & HELD)
-        ask_begin(r, m, d);
+        begin(d, r, m, box);
     else
         error_reply(r, 404, "not_found", "here are only GET /v1/grant, POST /v1/grant/call and /mcp/services/NAME",
                     NULL);
@@ -224,7 +243,7 @@ static bool dispatch_inlet(struct open_door *d, struct http_request *r)
 static bool dispatch(struct open_door *d, struct http_request *r)
 {
     if (!door_route(d, r))
-        error_reply(r, 404, "not_found", "there is nothing at this path; /openapi.json describes what there is", NULL);
+        error_reply(r, 404, "not_found", "there is nothing at this path; /openapi.json describes all paths", NULL);
     return true;
 }
 

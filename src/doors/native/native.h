@@ -6,7 +6,7 @@
 
 #include "front/door.h"
 
-/* Takes every path that no other door took: what is not found is told as JSON, as everything else is. */
+/* Takes every path that no other door took; a 404 is JSON like every other error. */
 extern const struct door native_door;
 
 /* The API's description, as served at /openapi.json. */

@@ -1,5 +1,5 @@
-/* The description is a file of its own, for people and tools; it becomes part of the program here. Paths are relative
- * to where make runs. */
+/* The description is a file of its own, for people and tools; the assembler includes it here. Paths are relative to
+ * where make runs. */
 #include "doors/native/native.h"
 
 __asm__(".section .rodata\n"

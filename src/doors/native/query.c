@@ -1,4 +1,4 @@
-/* What stands behind the '?', and what the client wants to see. */
+/* Parameters of the query, and the JSON form that the client wants. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "base/parse.h"
 #include "doors/native/door.h"
 
-/* 1: it is there. 0: it is not. -1: it is malformed, and that was answered. */
+/* 1: present. 0: absent. -1: malformed, and answered. */
 static int get(struct ask *a, const char *name, struct http_text *ret)
 {
     int r = http_query_get(&a->r->arena, a->r->head.query, name, ret);

@@ -10,7 +10,7 @@
 
 #define JSON_TYPE "application/json"
 
-/* What the caller does not take at once is kept for it. */
+/* Bytes that the caller does not take at once are queued and charged. */
 static void answer(struct http_request *r, int status, const char *data, size_t size)
 {
     if (size > SHARE_SMALL_BYTES && !share_fits(&r->share, size + SHARE_SMALL_BYTES))

@@ -1,4 +1,4 @@
-/* Tokens, for admins, and what a caller may know of itself. A token's secret is told once, when it is made. */
+/* Tokens, for admins, and a caller's own identity. A token's secret is shown once, when it is made. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -6,8 +6,10 @@
 
 #include "base/parse.h"
 #include "doors/native/door.h"
+#include "front/boxes/box_disk.h"
 #include "front/db/db.h"
 #include "front/identity/token.h"
+#include "front/volumes/volumes.h"
 
 struct token_body {
     const char *identity, *scopes;
@@ -59,7 +61,7 @@ static void create(struct ask *a, json_t *root)
     int64_t expires = t.expires_in_ms ? front_now_ms() + (int64_t)t.expires_in_ms : 0;
 
     if (r == 0 && !t.identity)
-        r = err_set(&e, EINVAL, STEP_USAGE, "identity is missing: whose token is it to be?");
+        r = err_set(&e, EINVAL, STEP_USAGE, "identity is missing: name the identity that the token is for");
     if (r == 0)
         r = auth_token_create(a->front->auth, t.identity, t.scopes, expires, id, secret, sizeof secret, &e);
     if (r < 0) {
@@ -103,10 +105,11 @@ void ask_token_list(struct ask *a)
 void ask_token_delete(struct ask *a)
 {
     struct err e;
-    int r = db_token_revoke(a->front->db, http_match_get(a->match, "token").data, &e);
+    const char *id = http_match_get(a->match, "token").data;
+    int r = db_token_revoke(a->front->db, id, &e);
 
     if (r == -ENOENT)
-        reply_fail(a, 404, "not_found", "there is no such token");
+        reply_fail(a, 404, "not_found", "there is no token '%s'", parse_quote(id).text);
     else if (r < 0)
         reply_err(a, &e);
     else
@@ -119,6 +122,8 @@ void ask_me(struct ask *a)
     const struct config_quota *q = &a->front->config.quota;
     json_t *scopes = json_array();
     json_int_t boxes = 0, memory = 0, cpu = 0;
+    const struct disk_use disk = box_disk_use(a->front, a->who.name);
+    struct limits requests = { 0 };
 
     for (unsigned i = 0; i < 6; i++)
         if (a->who.scopes >> i & 1)
@@ -128,10 +133,55 @@ void ask_me(struct ask *a)
             boxes++;
             memory += (json_int_t)b->settings.limits.memory_bytes;
             cpu += b->settings.limits.cpu_milli;
+            requests.memory_bytes += b->settings.requests.memory_bytes;
+            requests.cpu_milli += b->settings.requests.cpu_milli;
         }
     reply_json(a, 200,
-               json_pack("{s:s,s:o,s:{s:I,s:I,s:f},s:{s:I,s:I,s:f}}", "identity", a->who.name, "scopes", scopes, "used",
-                         "boxes", boxes, "memory", memory, "cpus", (double)cpu / 1000, "quota", "boxes",
+               json_pack("{s:s,s:o,s:{s:I,s:I,s:f,s:o,s:I,s:{s:I,s:I,s:I}},s:{s:I,s:I,s:f,s:o,s:I}}", "identity",
+                         a->who.name, "scopes", scopes, "used", "boxes", boxes, "memory", memory, "cpus",
+                         (double)cpu / 1000, "requests", limits_json(&requests, LIMIT_REQUEST), "disk",
+                         (json_int_t)box_disk_sum(&disk), "disk_by", "volumes", (json_int_t)disk.volumes, "boxes",
+                         (json_int_t)disk.boxes, "output", (json_int_t)disk.output, "quota", "boxes",
                          (json_int_t)q->boxes, "memory", (json_int_t)q->memory_bytes, "cpus",
-                         (double)q->cpu_milli / 1000));
+                         (double)q->cpu_milli / 1000, "requests", limits_json(&q->requests, LIMIT_REQUEST), "disk",
+                         (json_int_t)q->disk_bytes));
+}
+
+static json_t *disk_json(const struct front *front, const char *owner)
+{
+    const struct disk_use use = box_disk_use(front, owner);
+
+    return json_pack("{s:s,s:I,s:I,s:I}", "owner", owner, "volumes", (json_int_t)use.volumes, "boxes",
+                     (json_int_t)use.boxes, "output", (json_int_t)use.output);
+}
+
+void ask_disk(struct ask *a)
+{
+    static const char *const known[] = { "all", NULL };
+    json_t *owners = json_object(), *volumes, *list, *v;
+    const char *name;
+    bool all = false;
+    size_t i;
+
+    if (!query_only(a, known) || !query_bool(a, "all", &all)) {
+        json_decref(owners);
+        return;
+    }
+    if (all && !(a->who.scopes & SCOPE_ADMIN)) {
+        json_decref(owners);
+        reply_fail(a, 403, "forbidden", "?all=true is for admins");
+        return;
+    }
+    json_object_set_new(owners, a->who.name, json_null());
+    for (struct box *b = a->front->boxes.first; b && all; b = b->next)
+        json_object_set_new(owners, b->owner, json_null());
+    volumes = all ? volumes_json(a->front, a->who.name, true) : NULL;
+    json_array_foreach(volumes, i, v)
+        json_object_set_new(owners, json_string_value(json_object_get(v, "owner")), json_null());
+    list = json_array();
+    json_object_foreach(owners, name, v)
+        json_array_append_new(list, disk_json(a->front, name));
+    json_decref(volumes);
+    json_decref(owners);
+    reply_json(a, 200, json_pack("{s:o}", "owners", list));
 }

@@ -7,6 +7,7 @@
 
 #include "front/boxes/box_private.h"
 #include "front/front.h"
+#include "front/keys/keys.h"
 
 json_t *limits_json(const struct limits *l, unsigned flags)
 {
@@ -24,14 +25,15 @@ json_t *limits_json(const struct limits *l, unsigned flags)
     return o;
 }
 
-static json_t *mounts_json(const struct box_settings *s)
+/* A reader of boxes sees which variables there are; their values are for the box. */
+static json_t *names_of(json_t *env)
 {
-    json_t *list = json_array();
+    json_t *names = json_array(), *value;
+    const char *key;
 
-    for (uint32_t i = 0; i < s->n_mounts; i++)
-        json_array_append_new(list, json_pack("{s:s,s:s,s:b}", "source", s->mount_source[i] ? s->mount_source[i] : "",
-                                              "target", s->mount[i].target, "writable", s->mount[i].writable));
-    return list;
+    json_object_foreach(env, key, value)
+        json_array_append_new(names, json_string(key));
+    return names;
 }
 
 json_t *box_json(const struct box *b)
@@ -49,21 +51,17 @@ json_t *box_json(const struct box *b)
     json_object_set_new(o, "ready_at", front_time_json(b->ready_ms));
     json_object_set_new(o, "changed_at", front_time_json(b->changed_ms));
     json_object_set_new(o, "expires_at", front_time_json(b->expires_ms));
-    json_object_set_new(o, "root", json_string(s->root ? b->front->config.root_name[s->root - 1] : "host"));
-    const struct config_template *template = config_template(&b->front->config, s->template);
-    json_object_set_new(o, "template", template ? json_string(template->name) : json_null());
-    json_object_set_new(o, "writable_root", json_boolean(s->writable_root));
-    json_object_set_new(o, "store", json_string(s->on_disk ? "disk" : "memory"));
+    box_mounts_show(b->front, &s->mounts, o);
     json_object_set_new(o, "profile", json_string(profile_name(s->profile)));
     json_object_set_new(o, "hostname", json_string(s->hostname));
     json_object_set_new(o, "user", json_pack("{s:I,s:I}", "uid", (json_int_t)s->uid, "gid", (json_int_t)s->gid));
     json_object_set_new(o, "limits", limits_json(&s->limits, 0));
     json_object_set_new(o, "requests", limits_json(&s->requests, LIMIT_REQUEST));
-    json_object_set_new(o, "env", json_incref(s->env));
+    json_object_set_new(o, "env", names_of(s->env));
+    json_object_set_new(o, "secrets", s->secrets ? json_incref(s->secrets) : json_array());
     json_object_set_new(o, "labels", json_incref(s->labels));
-    json_object_set_new(o, "mounts", mounts_json(s));
-    json_object_set_new(o, "devices", s->devices ? json_incref(s->devices) : json_array());
     json_object_set_new(o, "net", s->net ? json_incref(s->net) : json_string("none"));
+    json_object_set_new(o, "keys", s->keys ? json_incref(s->keys) : json_array());
     json_object_set_new(o, "ttl", json_integer(s->ttl_s));
     json_object_set_new(o, "idle_timeout", json_integer(s->idle_s));
     json_object_set_new(o, "on_idle", json_string(s->pause_when_idle ? "pause" : "delete"));
@@ -115,47 +113,31 @@ int box_from_json(struct box *b, json_t *body, struct err *e)
     text_of(body, "profile", text, sizeof text);
     if (profile_parse(text) < PROFILE_COUNT)
         s->profile = profile_parse(text);
-    text_of(body, "root", text, sizeof text);
-    for (uint32_t i = 0; i < b->front->config.n_roots; i++)
-        if (strcmp(b->front->config.root_name[i], text) == 0)
-            s->root = i + 1;
-    text_of(body, "template", text, sizeof text);
-    s->template = config_template_find(&b->front->config, text);
     b->created_ms = time_of(body, "created_at");
     b->ready_ms = time_of(body, "ready_at");
     b->changed_ms = time_of(body, "changed_at");
     b->expires_ms = time_of(body, "expires_at");
     b->used_ms = front_now_ms();
-    s->writable_root = json_is_true(json_object_get(body, "writable_root"));
-    text_of(body, "store", text, sizeof text);
-    s->on_disk = strcmp(text, "disk") == 0;
     s->uid = (uint32_t)number_of(json_object_get(body, "user"), "uid");
     s->gid = (uint32_t)number_of(json_object_get(body, "user"), "gid");
     limits_of(json_object_get(body, "limits"), &s->limits);
     limits_of(json_object_get(body, "requests"), &s->requests);
     s->env = json_incref(json_object_get(body, "env"));
+    json_t *secrets = json_object_get(body, "secrets");
+    s->secrets = json_array_size(secrets) > 0 ? json_incref(secrets) : NULL;
     s->labels = json_incref(json_object_get(body, "labels"));
-    s->devices = json_incref(json_object_get(body, "devices"));
     json_t *net = json_object_get(body, "net");
     s->net = net && strcmp(json_is_string(net) ? json_string_value(net) : "", "none") != 0 ? json_incref(net) : NULL;
+    json_t *keys = json_object_get(body, "keys");
+    s->keys = json_array_size(keys) > 0 ? json_incref(keys) : NULL;
     s->ttl_s = (uint32_t)number_of(body, "ttl");
     s->idle_s = (uint32_t)number_of(body, "idle_timeout");
     text_of(body, "on_idle", text, sizeof text);
     s->pause_when_idle = strcmp(text, "pause") == 0;
-    size_t i;
-    json_t *mount;
-    json_array_foreach(json_object_get(body, "mounts"), i, mount) {
-        if (i == KEEPER_MOUNTS)
-            break;
-        text_of(mount, "target", s->mount[i].target, sizeof s->mount[i].target);
-        s->mount[i].writable = json_is_true(json_object_get(mount, "writable"));
-        const char *source = json_string_value(json_object_get(mount, "source"));
-        s->mount_source[i] = strdup(source ? source : "");
-        s->n_mounts = (uint32_t)i + 1;
-    }
     json_t *hidden = json_object_get(body, "_");
     b->token = number_of(hidden, "token");
+    keys_load_seed(b, json_object_get(hidden, "seed"));
     b->owner_uid = (uid_t)number_of(hidden, "uid");
     b->owner_gid = (gid_t)number_of(hidden, "gid");
-    return 0;
+    return box_mounts_load(b->front, body, &s->mounts, e);
 }

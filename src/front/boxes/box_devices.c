@@ -37,7 +37,7 @@ static bool is_allowed(const struct front *front, const char *name)
     return front->devices && cdi_kind_is_allowed(front->config.device_kinds, kind);
 }
 
-int box_devices_take(const struct front *front, const char *name, json_t *value, struct box_settings *into,
+int box_devices_take(const struct front *front, const char *name, json_t *value, struct box_mounts *into,
                      struct err *e)
 {
     const struct cdi_file *file;
@@ -56,11 +56,13 @@ int box_devices_take(const struct front *front, const char *name, json_t *value,
                            name, parse_quote(text).text);
         int r = devices_find(front->devices, text, &file, &device, e);
         if (r == -ENOENT)
-            e->code = EINVAL;       /* it is the request that is wrong, not its address */
+            e->code = EINVAL;       /* the request is wrong, not its address */
         if (r < 0)
             return -e->code;
+        r = box_mounts_add(into, MOUNT_DEVICE, 0, text, NULL, NULL, e);
+        if (r < 0)
+            return r;
     }
-    into->devices = json_incref(value);
     return 0;
 }
 
@@ -83,15 +85,14 @@ int box_devices_env(const struct front *front, struct box_settings *s, struct er
 {
     const struct cdi_file *file;
     const struct cdi_device *device;
-    size_t i;
-    json_t *one;
 
-    if (json_array_size(s->devices) == 0)
+    if (!box_mounts_count(&s->mounts, MOUNT_DEVICE))
         return 0;
     json_t *env = s->env ? json_deep_copy(s->env) : json_object();
     int r = env ? 0 : -1;
-    json_array_foreach(s->devices, i, one) {
-        if (r == 0 && (r = devices_find(front->devices, json_string_value(one), &file, &device, e)) == 0
+    for (uint32_t i = 0; i < s->mounts.n; i++) {
+        const struct box_mount *m = &s->mounts.at[i];
+        if (m->kind == MOUNT_DEVICE && r == 0 && (r = devices_find(front->devices, m->target, &file, &device, e)) == 0
             && (r = add_variables(&device->edits, env)) == 0)
             r = add_variables(&file->edits, env);
     }

@@ -1,24 +1,25 @@
-/* How long the dead are kept. Dead boxes stay for a while, so that whoever asks can be told how they ended. They wait
- * in the order of their deaths; beyond DEAD_KEPT of them the oldest go, a few at a time and between requests, with
- * their rows and the logs of their execs. */
+/* How long dead boxes are kept, so that callers can still learn how they ended. They queue in the order of their
+ * deaths; beyond DEAD_KEPT the oldest are forgotten, a few at a time and between requests, with their rows and the logs
+ * of their execs. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/list.h"
 #include "front/boxes/box_private.h"
+#include "front/boxes/families.h"
+#include "front/boxes/pool.h"
 #include "front/db/db.h"
 #include "front/front.h"
-#include "front/services/services.h"
 
 enum { DEAD_KEPT = 1000, DEAD_AGE_MS = 10000, SWEEP_MS = 100, SWEEP_MOST = 64 };
 
 static bool in_use(const struct box *b)
 {
-    if (b->waiters || box_has_calls(b) || services_need_box(b))
+    if (b->waiters || box_has_calls(b))
         return true;
-    for (struct exec *x = b->execs; x; x = x->next)
-        if (x->followers)
+    FOR_PARTS(b->front, part, needs)
+        if (part->needs(b))
             return true;
     return false;
 }
@@ -40,7 +41,7 @@ void box_bury(struct box *b)
         loop_timer_set(b->front->loop, &all->sweep, SWEEP_MS);
 }
 
-/* The oldest dead box is forgotten; if somebody still has to do with it, it goes to the end of the queue instead. */
+/* Forgets the oldest dead box. If it is still in use, moves it to the end of the queue. */
 static void forget_oldest(struct front *front)
 {
     struct boxes *all = &front->boxes;
@@ -56,11 +57,13 @@ static void forget_oldest(struct front *front)
         box_bury(b);
         return;
     }
-    services_on_box_forget(b);
+    FOR_PARTS(front, part, on_forget)
+        part->on_forget(b);
     if (db_box_delete(front->db, b->number, &e) < 0)
         front_log("error", "cannot remove a box from the database", "box", b->id, NULL);
     box_unlist(b);
-    execs_forget(b);
+    FOR_PARTS(front, part, remove_files)
+        part->remove_files(b);
     box_free(b);
 }
 
@@ -91,4 +94,9 @@ void boxes_prune(struct front *front, int64_t before_ms)
 void boxes_init(struct front *front)
 {
     front->boxes.sweep.on_expire = on_sweep;
+    front->boxes.sync = calloc(1, sizeof *front->boxes.sync);
+    if (!front->boxes.sync)
+        abort();
+    pool_init(front);
+    families_init(front);
 }

@@ -1,5 +1,5 @@
-/* The keeper hands over two files of the box's cgroup, for reading alone. A cell is then billed with two reads and
- * nobody is asked. */
+/* The keeper passes two files of the box's cgroup, read-only. A cell is then billed with two reads, without the
+ * keeper. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -11,19 +11,19 @@
 #include "front/front.h"
 #include "front/keeper_link.h"
 
-/* The keeper answers in order and tells that a box is gone before its slot is another's: whoever is in the slot is who
+/* The keeper answers in order and reports a box's end before its slot is reused: the box in the slot is the one that
  * was asked about. */
-static void on_meter(const struct event *event, int *fds, size_t n_fds, void *arg)
+static void on_meter(const union event *event, int *fds, size_t n_fds, void *arg)
 {
-    struct box *b = event->result == 0 ? box_by_slot(arg, event->box) : NULL;
-    size_t n = event->code & (METER_CPU_US | METER_CPU_NS) ? 1 : 0;
+    struct box *b = event->head.result == 0 ? box_by_slot(arg, event->head.box) : NULL;
+    size_t n = 0;
 
     if (!b || !b->meter.asked || b->meter.cpu >= 0 || b->meter.peak >= 0)
         return;
-    b->meter.is_ns = event->code & METER_CPU_NS;
-    if (n == 1 && n_fds > 0)
-        b->meter.cpu = TAKE_FD(fds[0]);
-    if (event->code & METER_MEMORY_PEAK && n < n_fds)
+    b->meter.is_ns = event->meter.files & METER_CPU_NS;
+    if (event->meter.files & (METER_CPU_US | METER_CPU_NS) && n < n_fds)
+        b->meter.cpu = TAKE_FD(fds[n++]);
+    if (event->meter.files & METER_MEMORY_PEAK && n < n_fds)
         b->meter.peak = TAKE_FD(fds[n]);
 }
 
@@ -43,7 +43,7 @@ static bool read_number(int fd, const char *key, uint64_t *ret)
     ssize_t n = fd < 0 ? -1 : pread(fd, text, sizeof text - 1, 0);
 
     if (n <= 0)
-        return false;       /* the box is gone, for example */
+        return false;       /* for example, the box is gone */
     text[n] = '\0';
     const char *at = *key ? strstr(text, key) : text;
     if (!at)

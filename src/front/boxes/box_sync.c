@@ -1,22 +1,31 @@
-/* After a start or a lost keeper: what the store remembers is compared with what the keeper has. A box that the keeper
- * does not have is gone; a box that the store does not know was never answered for, and is destroyed; the others go on,
- * with their execs and their output. */
+/* After a start or a lost keeper: compares the database with the keeper. A box that the keeper lacks is gone; a box
+ * that the database lacks was never acknowledged, and is destroyed; the others continue, with their execs and their
+ * output. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fd.h"
 #include "front/boxes/box_private.h"
 #include "front/boxes/families.h"
 #include "front/boxes/pool.h"
 #include "front/db/db.h"
 #include "front/front.h"
 #include "front/keeper_link.h"
+#include "front/keys/keys.h"
 #include "front/net/net.h"
-#include "front/services/inlets.h"
-#include "front/services/services.h"
+#include "front/volumes/volumes.h"
 
-static bool unreadable;     /* there are rows whose boxes we do not know: then nothing can be said to be nobody's */
+static int load_parts(struct box *b, struct err *e)
+{
+    int r = 0;
+
+    FOR_PARTS(b->front, part, load)
+        if (r == 0)
+            r = part->load(b, e);
+    return r;
+}
 
 static int load_one(const struct db_box *row, void *arg)
 {
@@ -29,22 +38,22 @@ static int load_one(const struct db_box *row, void *arg)
         json_decref(body);
         if (b)
             box_free(b);
-        unreadable = true;
+        front->boxes.sync->is_unreadable = true;
         front_log("error", "a box in the database cannot be read", "box", row->id, NULL);
         return 0;
     }
     snprintf(b->id, sizeof b->id, "%s", row->id);
     b->number = row->number;
     if (json_object_size(body) == 0) {
-        /* Stored, but the front died before it asked for it. */
+        /* Stored, but the front died before it sent the request. */
         b->phase = PHASE_CREATING;
         b->created_ms = b->changed_ms = row->created_ms;
         b->settings.env = json_object();
         b->settings.labels = json_object();
-    } else if (box_from_json(b, body, &e) < 0 || execs_load(b, &e) < 0) {
+    } else if (box_from_json(b, body, &e) < 0 || load_parts(b, &e) < 0) {
         char text[256];
         err_text(&e, text, sizeof text);
-        unreadable = true;
+        front->boxes.sync->is_unreadable = true;
         front_log("error", text, "box", row->id, NULL);
     }
     json_decref(body);
@@ -57,6 +66,7 @@ static int load_one(const struct db_box *row, void *arg)
 int boxes_load(struct front *front, struct err *e)
 {
     front->boxes.next_slot = (uint32_t)(front->started_ms % KEEPER_BOXES);
+    front->boxes.most = KEEPER_BOXES;
     return db_boxes(front->db, false, load_one, front, e);
 }
 
@@ -68,7 +78,7 @@ static struct box *by_token(struct front *front, uint64_t token)
     return NULL;
 }
 
-static void nothing(const struct event *event, int *fds, size_t n_fds, void *arg)
+static void nothing(const union event *event, int *fds, size_t n_fds, void *arg)
 {
     (void)event;
     (void)fds;
@@ -76,14 +86,14 @@ static void nothing(const struct event *event, int *fds, size_t n_fds, void *arg
     (void)arg;
 }
 
-static void on_stranger_gone(const struct event *event, int *fds, size_t n_fds, void *arg)
+static void on_stranger_gone(const union event *event, int *fds, size_t n_fds, void *arg)
 {
     struct front *front = arg;
 
     (void)fds;
     (void)n_fds;
-    if (event->result != -ECONNRESET)   /* then there are no slots at all */
-        front->boxes.slot_used[event->box / 64] &= ~(UINT64_C(1) << event->box % 64);
+    if (event->head.result != -ECONNRESET)      /* then there are no slots at all */
+        front->boxes.slot_used[event->head.box / 64] &= ~(UINT64_C(1) << event->head.box % 64);
 }
 
 void boxes_destroy_slot(struct front *front, uint32_t slot)
@@ -94,18 +104,18 @@ void boxes_destroy_slot(struct front *front, uint32_t slot)
     keeper_link_request(front->keeper, &q, sizeof q, NULL, 0, on_stranger_gone, front);
 }
 
-/* The keeper tells of a box that it has. */
-static void found(struct front *front, const struct event *event)
+/* The keeper reports a box that it has. */
+static void found(struct front *front, const struct event_box *event)
 {
     struct box *b = by_token(front, event->token);
 
     if (!b || !box_is_alive(b) || b->phase == PHASE_STOPPED)
-        return;     /* on_synced destroys what nobody has claimed */
+        return;     /* on_synced destroys boxes without a row */
     b->seen = true;
-    b->family = (uint32_t)event->code;
-    b->has_network = event->outcome != 0;
+    b->family = event->family;
+    b->has_network = event->has_network;
     if (b->slot == BOX_NO_SLOT)
-        box_take_slot(b, event->box);
+        box_take_slot(b, event->head.box);
     enum phase phase = event->state == BOX_FROZEN ? PHASE_PAUSED : PHASE_RUNNING;
     if (b->phase == PHASE_DELETING || b->phase == PHASE_STOPPING || event->state == BOX_MAKING)
         return;
@@ -114,9 +124,7 @@ static void found(struct front *front, const struct event *event)
     box_arm_timers(b);
 }
 
-static uint64_t told_slots[KEEPER_BOXES / 64];
-
-/* The keeper does not have it. What it wrote to a disk is still there. */
+/* The keeper lacks it. Its files on a disk still exist. */
 static void lost(struct box *b)
 {
     struct err e = { 0 };
@@ -126,11 +134,11 @@ static void lost(struct box *b)
         box_end(b, PHASE_DELETED, b->reason, NULL);
     else if (stopping)
         box_end(b, PHASE_STOPPED, b->reason, NULL);
-    else if (b->settings.on_disk && b->ready_ms)
-        box_end(b, PHASE_STOPPED, BOX_REASON_KEEPER_LOST, "the keeper was restarted; the files are still there");
+    else if (box_mounts_on_disk(&b->settings.mounts) && b->ready_ms)
+        box_end(b, PHASE_STOPPED, BOX_REASON_KEEPER_LOST, "the server was restarted; the files are still there");
     else
-        box_end(b, PHASE_FAILED, BOX_REASON_KEEPER_LOST, "the box did not survive a restart of the keeper");
-    (void)err_set(&e, ECONNRESET, STEP_WAIT, "the keeper was restarted and the box with it");
+        box_end(b, PHASE_FAILED, BOX_REASON_KEEPER_LOST, "the box did not survive a restart of the server");
+    (void)err_set(&e, ECONNRESET, STEP_WAIT, "the server was restarted, and the box ended with it");
     box_wake(b, deleting || stopping ? NULL : &e);
 }
 
@@ -147,23 +155,26 @@ void boxes_on_synced(struct front *front)
             lost(b);
             continue;
         }
-        told_slots[b->slot / 64] &= ~(UINT64_C(1) << b->slot % 64);
-        execs_synced(b);
+        front->boxes.sync->slots[b->slot / 64] &= ~(UINT64_C(1) << b->slot % 64);
+        FOR_PARTS(front, part, on_box_synced)
+            part->on_box_synced(b);
         if (b->phase == PHASE_DELETING || b->phase == PHASE_STOPPING) {
             struct request_head q = { .type = REQUEST_DESTROY, .box = b->slot };
             keeper_link_request(front->keeper, &q, sizeof q, NULL, 0, nothing, NULL);
         }
     }
     for (uint32_t i = 0; i < KEEPER_BOXES; i++)
-        if (told_slots[i / 64] >> i % 64 & 1)
+        if (front->boxes.sync->slots[i / 64] >> i % 64 & 1)
             boxes_destroy_slot(front, i);
-    memset(told_slots, 0, sizeof told_slots);
-    if (!unreadable)
+    memset(front->boxes.sync->slots, 0, sizeof front->boxes.sync->slots);
+    if (!front->boxes.sync->is_unreadable)
         boxes_remove_orphans(front);
+    volumes_on_synced(front);
     front->ready = front->was_ready = true;
     pool_on_synced(front);
     families_on_synced(front);
-    services_on_synced(front);
+    FOR_PARTS(front, part, on_synced)
+        part->on_synced(front);
     front_keeper_came(front);
 }
 
@@ -174,13 +185,15 @@ void boxes_on_lost(struct front *front)
     for (struct box *b = front->boxes.first; b; b = b->next) {
         b->seen = false;
         b->family = 0;
-        if (b->is_held) {
+        if (b->is_held || b->awaits_packages || b->keys.awaits) {
             struct err e;
-            b->is_held = false;
-            err_at(&e, ECONNRESET, STEP_HOST, 0, "the keeper");
+            box_packages_abandon(b);
+            b->is_held = b->keys.awaits = false;
+            loop_timer_cancel(front->loop, &b->keys.late);
+            err_set(&e, ECONNRESET, STEP_USAGE, "the server cannot reach its boxes; its log says why");
             box_raised(b, &e);
         }
-        /* The slots are the keeper's; it will tell them again. */
+        /* The slots are the keeper's; it will report them again. */
         if (box_is_alive(b))
             box_release_slot(b);
     }
@@ -189,13 +202,14 @@ void boxes_on_lost(struct front *front)
     memset(front->boxes.slot_used, 0, sizeof front->boxes.slot_used);
 }
 
-static void gone(struct box *b, const struct event *event)
+/* cause, code 0: it was requested. */
+static void gone(struct box *b, const struct err *cause)
 {
     char text[256] = "";
 
-    if (event->err.code)
-        err_text(&event->err, text, sizeof text);
-    if (b->phase == PHASE_DELETING && b->settings.on_disk) {
+    if (cause->code)
+        err_text(cause, text, sizeof text);
+    if (b->phase == PHASE_DELETING && box_mounts_on_disk(&b->settings.mounts)) {
         box_release_slot(b);
         box_remove_store(b);
     } else if (b->phase == PHASE_DELETING) {
@@ -205,19 +219,26 @@ static void gone(struct box *b, const struct event *event)
         box_end(b, PHASE_STOPPED, b->reason, NULL);
         box_wake(b, NULL);
     } else if (b->phase == PHASE_CREATING || b->phase == PHASE_STARTING) {
-        box_raised(b, &event->err);     /* asked for by the last front: nobody else will tell */
-    } else if (box_is_alive(b) && b->settings.on_disk) {
+        box_raised(b, cause);     /* the previous front asked for it, so no answer comes for it */
+    } else if (box_is_alive(b) && box_mounts_on_disk(&b->settings.mounts)) {
         box_end(b, PHASE_STOPPED, BOX_REASON_DIED, text[0] ? text : "the box ended on its own");
-        box_wake(b, &event->err);
+        box_wake(b, cause);
     } else if (box_is_alive(b)) {
         box_end(b, PHASE_FAILED, BOX_REASON_DIED, text[0] ? text : "the box ended on its own");
-        box_wake(b, &event->err);
+        box_wake(b, cause);
     }
 }
 
-/* A default that this host cannot hold gives way; only what a caller asks for is refused. */
+/* A default that this host cannot enforce is dropped; only an explicit limit is refused. */
 static void drop_defaults(struct config *c, unsigned held)
 {
+    for (uint32_t i = 0; i <= c->n_templates; i++) {
+        struct limits *requests = i < c->n_templates ? &c->template[i].requests : &c->default_requests;
+        if (!(held & 1))
+            requests->memory_bytes = 0;
+        if (!(held & 4))
+            requests->cpu_milli = 0;
+    }
     if (!(held & 1))
         c->defaults.memory_bytes = 0;
     if (!(held & 2))
@@ -226,63 +247,78 @@ static void drop_defaults(struct config *c, unsigned held)
         c->defaults.cpu_milli = 0;
 }
 
-void boxes_on_keeper_event(struct front *front, const struct event *event, int *fds, size_t n_fds)
+static void greeted(struct front *front, const struct event_hello *event)
 {
-    if (event->type == EVENT_HELLO) {
-        front->boxes.can_store = event->state == 1;
-        front->boxes.why_no_store = event->err;
-        front->boxes.n_templates = event->n_held;
-        if (front->config.n_templates > event->n_held)  /* one that somebody else runs */
-            front_log("warning", "the keeper knows fewer templates than the settings have: boxes of the others lack "
-                      "their directories; start it with a --template for each, in the same order", NULL);
-        front->boxes.walls = event->walls;
-        drop_defaults(&front->config, event->walls.can);
-        return;
-    }
-    if (event->type == EVENT_EGRESS) {
-        if (n_fds > 0) {
-            net_on_link(front, fds[0]);
-            fds[0] = -1;
-        }
-        return;
-    }
-    if (event->type == EVENT_STORE) {
-        boxes_note_store(front, event->token);
-        return;
-    }
-    if (event->type == EVENT_FAMILY || event->type == EVENT_FAMILY_GONE) {
-        families_on_keeper_event(front, event);
-        return;
-    }
-    if (event->type == EVENT_BOX) {
-        told_slots[event->box / 64] |= UINT64_C(1) << event->box % 64;
-        found(front, event);
+    front->boxes.can_store = event->can_store;
+    front->boxes.why_no_store = event->why_no_store;
+    front->boxes.volumes = event->volumes <= VOLUMES_FREE ? event->volumes : VOLUMES_NONE;
+    volumes_on_greeted(front);
+    front->boxes.n_templates = event->n_templates;
+    front->boxes.most = event->most_boxes && event->most_boxes < KEEPER_BOXES ? event->most_boxes : KEEPER_BOXES;
+    if (front->config.n_templates > event->n_templates)     /* a keeper that was started by other means */
+        front_log("warning", "the keeper knows fewer templates than the settings have: boxes of the others lack "
+                  "their directories; start it with a --template for each, in the same order", NULL);
+    front->boxes.walls = event->walls;
+    struct config *c = &front->config;
+    if (c->host_memory_measured && event->memory_bound && event->memory_bound < c->host_memory_bytes)
+        c->host_memory_bytes = event->memory_bound - event->memory_bound / 8;
+    drop_defaults(&front->config, event->walls.can);
+}
+
+void boxes_on_keeper_event(struct front *front, const union event *event, int *fds, size_t n_fds)
+{
+    struct box *b = box_by_slot(front, event->head.box);
+
+    switch (event->head.type) {
+    case EVENT_HELLO:
+        greeted(front, &event->hello);
+        break;
+    case EVENT_STORE:
+        boxes_note_store(front, event->store.store);
+        break;
+    case EVENT_VOLUME:
+        if (!event->head.serial)
+            volumes_on_told(front, &event->volume);
+        break;
+    case EVENT_FAMILY:
+        families_on_told(front, &event->family);
+        break;
+    case EVENT_FAMILY_GONE:
+        families_on_gone(front, &event->family_gone);
+        break;
+    case EVENT_EGRESS:
         if (n_fds > 0)
-            inlet_adopt(front, event->box, &fds[0]);
-        return;
-    }
-    struct box *b = box_by_slot(front, event->box);
-    if (!b) {
-        pool_on_keeper_event(front, event);
-        return;
-    }
-    switch (event->type) {
+            net_on_link(front, TAKE_FD(fds[0]));
+        keys_introduce(front);
+        break;
+    case EVENT_BOX:
+        front->boxes.sync->slots[event->head.box / 64] |= UINT64_C(1) << event->head.box % 64;
+        found(front, &event->box);
+        FOR_PARTS(front, part, on_inlet)
+            if (n_fds > 0)
+                part->on_inlet(front, event->head.box, &fds[0]);
+        break;
     case EVENT_PAYLOAD:
     case EVENT_STARTED:
     case EVENT_FAILED:
     case EVENT_ENDED:
-        execs_on_keeper_event(b, event, fds, n_fds);
+        if (b)
+            FOR_PARTS(front, part, on_payload)
+                part->on_payload(b, event, fds, n_fds);
         break;
     case EVENT_REFUSED:
-        net_box_name_refused(b, event->err.what);
+        if (b)
+            net_box_name_refused(b, event->refused.name);
         break;
     case EVENT_READY:
-        if (!event->serial)     /* asked for by the last front */
+        if (b && !event->head.serial)   /* the previous front asked for it */
             box_raised(b, NULL);
         break;
     case EVENT_GONE:
-        if (event->token == box_token(b))      /* else one that was dying in this slot before */
-            gone(b, event);
+        if (!b)
+            pool_on_gone(front, event->gone.token);
+        else if (event->gone.token == box_token(b))     /* else one that was dying in this slot before */
+            gone(b, &event->gone.cause);
         break;
     default:
         break;

@@ -1,10 +1,10 @@
-/* A box's life: stored first, then asked for, so that a crash at any moment leaves either a row without a box (undone
- * at the next start) or a box with a row.
+/* A box's life: it is stored before the keeper makes it, so that a crash at any moment leaves either a row without a
+ * box (undone at the next start) or a box with a row.
  *
  *   CREATING -> RUNNING <-> PAUSED      STARTING <- STOPPED <- STOPPING <- RUNNING, PAUSED
  *       |          |          |            -> RUNNING               (only a box whose files are on disk)
  *       +----------+----------+--> DELETING -> DELETED              (from all of them)
- *       +----------+----------+--> FAILED (the keeper lost it, or could not make it; on disk it is STOPPED instead)  */
+ *       +----------+----------+--> FAILED (the keeper lost it, or could not make it; on disk it is STOPPED instead) */
 #define _GNU_SOURCE
 #include "front/boxes/boxes.h"
 
@@ -15,15 +15,14 @@
 #include "base/fd.h"
 #include "base/list.h"
 #include "front/boxes/box_private.h"
+#include "front/boxes/box_text.h"
+#include "front/boxes/families.h"
+#include "front/boxes/pool.h"
 #include "front/db/db.h"
-#include "front/execs/exec_private.h"
 #include "front/front.h"
 #include "front/keeper_link.h"
-#include "front/kernels/kernels.h"
+#include "front/keys/keys.h"
 #include "front/net/net.h"
-#include "front/services/grants.h"
-#include "front/services/inlets.h"
-#include "front/services/services.h"
 #include "proto/defaults.h"
 
 const char *const phase_names[PHASE_COUNT] = {
@@ -38,21 +37,40 @@ bool box_is_alive(const struct box *b)
 void box_settings_init(struct box_settings *s)
 {
     *s = (struct box_settings){ .profile = PROFILE_STANDARD, .uid = BOX_ID, .gid = BOX_ID, .hostname = "box" };
-    for (int i = 0; i < KEEPER_MOUNTS; i++)
-        s->mount_fd[i] = -1;
+}
+
+bool box_settings_have_net(const struct box_settings *s)
+{
+    return s->net || s->keys;
 }
 
 void box_settings_done(struct box_settings *s)
 {
     json_decref(s->env);
+    json_decref(s->secrets);
     json_decref(s->labels);
-    json_decref(s->devices);
     json_decref(s->net);
-    for (int i = 0; i < KEEPER_MOUNTS; i++) {
-        free(s->mount_source[i]);
-        fd_close(s->mount_fd[i]);
-    }
+    json_decref(s->keys);
+    box_mounts_done(&s->mounts);
     box_settings_init(s);
+}
+
+int box_settings_copy(const struct box_settings *s, struct box_settings *ret)
+{
+    *ret = *s;
+    if (box_mounts_copy(&s->mounts, 0, &ret->mounts) < 0)
+        return -ENOMEM;
+    json_incref(ret->env);
+    json_incref(ret->secrets);
+    json_incref(ret->labels);
+    json_incref(ret->net);
+    json_incref(ret->keys);
+    return 0;
+}
+
+uint32_t box_template(const struct box *b)
+{
+    return box_mounts_template(&b->settings.mounts);
 }
 
 static unsigned bucket(const char *id)
@@ -112,6 +130,31 @@ struct box *boxes_find(struct front *front, const char *owner, const char *id_or
     return dead;
 }
 
+struct box_text box_show_phase(const struct box *b)
+{
+    struct box_text shown;
+    int64_t s = (front_now_ms() - b->changed_ms) / 1000;
+    const char *reason = box_reason_name(b->reason);
+
+    if (box_is_alive(b))
+        snprintf(shown.text, sizeof shown.text, "%s", phase_names[b->phase]);
+    else
+        snprintf(shown.text, sizeof shown.text, "%s %lld %s ago%s%s", phase_names[b->phase],
+                 (long long)(s < 120 ? s : s < 7200 ? s / 60 : s / 3600), s < 120 ? "s" : s < 7200 ? "min" : "h",
+                 reason ? ": " : "", reason ? reason : "");
+    return shown;
+}
+
+struct box_text box_show_state(const struct box *b)
+{
+    struct box_text shown, phase = box_show_phase(b);
+
+    const char *verb = b->phase == PHASE_DELETED ? "was" : "is";
+
+    snprintf(shown.text, sizeof shown.text, "%s %.58s", verb, phase.text);
+    return shown;
+}
+
 struct box *boxes_by_number(struct front *front, uint64_t number)
 {
     for (struct box *b = front->boxes.first; b; b = b->next)
@@ -130,13 +173,16 @@ uint64_t box_token(const struct box *b)
     return b->token ? b->token : b->number;
 }
 
-/* What is shown is also what is stored; the few things that are not shown are added under "_". */
+/* The API's JSON is also stored; a few hidden members are added under "_". */
 char *box_row_text(const struct box *b)
 {
     json_t *body = box_json(b);
     json_t *hidden = json_pack("{s:I,s:I,s:I,s:I}", "slot", (json_int_t)b->slot, "uid", (json_int_t)b->owner_uid, "gid",
                                (json_int_t)b->owner_gid, "token", (json_int_t)b->token);
 
+    if (b->settings.keys)
+        json_object_set_new(hidden, "seed", keys_seed_json(b));
+    json_object_set(body, "env", b->settings.env);     /* callers only see the names */
     json_object_set_new(body, "_", hidden);
     char *text = json_dumps(body, JSON_COMPACT);
     json_decref(body);
@@ -204,15 +250,12 @@ void box_event(struct box *b, const char *type, json_t *body)
     event_tell(b, event_insert(b, type, body), type, body);
 }
 
-void box_event_with(struct box *b, struct exec *x, const char *type, json_t *body)
+void box_event_with(struct box *b, void (*save)(void *arg), void *arg, const char *type, json_t *body)
 {
     struct err e;
 
     db_begin(b->front->db);
-    if (x)
-        exec_save(x);
-    else
-        box_save(b);
+    save(arg);
     uint64_t number = event_insert(b, type, body);
     if (db_end(b->front->db, &e) < 0)
         front_log("error", "cannot store a change", "box", b->id, NULL);
@@ -240,7 +283,7 @@ int box_insert_running(struct box *b, uint32_t slot, struct err *e)
     b->ready_ms = front_now_ms();
     db_begin(b->front->db);
     int r = box_insert(b, e);
-    /* If that fails it may have undone the row, too: so it has failed as a whole. */
+    /* A failure here may have undone the row, too, so everything has failed. */
     if (r == 0)
         r = event_try_insert(b, "phase", body, &number, e);
     if (r < 0)
@@ -254,6 +297,11 @@ int box_insert_running(struct box *b, uint32_t slot, struct err *e)
     }
     event_tell(b, number, "phase", body);
     return 0;
+}
+
+static void save_box(void *arg)
+{
+    box_save(arg);
 }
 
 void box_set_phase(struct box *b, enum phase phase, enum box_reason reason, const char *message)
@@ -270,7 +318,7 @@ void box_set_phase(struct box *b, enum phase phase, enum box_reason reason, cons
         json_object_set_new(body, "message", json_string(b->message));
     if (!box_is_alive(b))
         box_bury(b);
-    box_event_with(b, NULL, "phase", body);
+    box_event_with(b, save_box, b, "phase", body);
 }
 
 void boxes_watch(struct front *front, struct box_watcher *w)
@@ -323,13 +371,17 @@ void box_release_slot(struct box *b)
     if (b->slot == BOX_NO_SLOT)
         return;
     box_meter_close(b);
-    inlet_close(b);
+    FOR_PARTS(b->front, part, on_release)
+        part->on_release(b);
     all->slot_used[b->slot / 64] &= ~(UINT64_C(1) << b->slot % 64);
     all->requested.memory_bytes -= b->settings.requests.memory_bytes;
     all->requested.cpu_milli -= b->settings.requests.cpu_milli;
     all->alive--;
     all->by_slot[b->slot] = NULL;
     b->slot = BOX_NO_SLOT;
+    /* The pool stops at half of what the keeper holds. */
+    if (all->pool && all->alive + 1 + pool_slots(all) >= all->most / 2)
+        pool_fill(b->front);
 }
 
 void box_take_slot(struct box *b, uint32_t slot)
@@ -345,15 +397,14 @@ void box_take_slot(struct box *b, uint32_t slot)
     b->slot = slot;
 }
 
-/* The box has no processes any more, for whatever reason. */
+/* The box has no processes any more, for any reason. */
 void box_end(struct box *b, enum phase phase, enum box_reason reason, const char *message)
 {
-    services_on_box_end(b, phase, reason);
-    execs_lost(b);
-    kernels_on_box_end(b);
-    grants_on_box_end(b, phase == PHASE_STOPPED);
+    FOR_PARTS(b->front, part, on_end)
+        part->on_end(b, phase, reason);
     loop_timer_cancel(b->front->loop, &b->ttl_timer);
     loop_timer_cancel(b->front->loop, &b->idle_timer);
+    keys_box_gone(b);
     box_release_slot(b);
     if (phase == PHASE_FAILED)
         b->front->metrics.boxes_failed++;
@@ -377,7 +428,10 @@ static void on_idle(struct loop_timer *t)
     int64_t left = b->used_ms + (int64_t)b->settings.idle_s * 1000 - front_now_ms();
     struct err e;
 
-    if (b->running > kernels_idle(b))
+    unsigned idle = 0;
+    FOR_PARTS(b->front, part, count_idle)
+        idle += part->count_idle(b);
+    if (b->running > idle)
         left = (int64_t)b->settings.idle_s * 1000;
     if (left > 0) {
         loop_timer_set(b->front->loop, t, (uint64_t)left);
@@ -419,7 +473,7 @@ struct box *box_new(struct front *front, const char *owner, const char *name, co
         return NULL;
     b->front = front;
     b->slot = BOX_NO_SLOT;
-    b->meter.cpu = b->meter.peak = -1;
+    b->meter.cpu = b->meter.peak = b->keys.trust[0] = b->keys.trust[1] = -1;
     b->owner = strdup(owner);
     b->name = name ? strdup(name) : NULL;
     b->key = key ? strdup(key) : NULL;
@@ -437,9 +491,15 @@ void box_free(struct box *b)
 {
     loop_timer_cancel(b->front->loop, &b->ttl_timer);
     loop_timer_cancel(b->front->loop, &b->idle_timer);
+    loop_timer_cancel(b->front->loop, &b->keys.late);
+    keys_close_trust(b);
     loop_task_cancel(b->front->loop, &b->raise_task);
-    kernels_free(b);
-    execs_free(b);
+    size_t n = 0;
+    while (b->front->parts[n])
+        n++;
+    while (n-- > 0)
+        if (b->front->parts[n]->free)
+            b->front->parts[n]->free(b);
     box_meter_close(b);
     net_box_free(b);
     while (b->waiters) {
@@ -457,6 +517,11 @@ void box_free(struct box *b)
 void boxes_free(struct front *front)
 {
     loop_timer_cancel(front->loop, &front->boxes.sweep);
+    families_free(front);
+    pool_free(front);
+    boxes_forget_stores(front);
+    free(front->boxes.sync);
+    front->boxes.sync = NULL;
     box_calls_free(front);
     for (struct box *b = front->boxes.first, *next; b; b = next) {
         next = b->next;

@@ -1,6 +1,6 @@
-/* Every setting is a row of a table: of the one here, or of one that a door brings for a section of its own. The file
- * (config_file.c) and the flags both end in config_set(), so that they cannot differ. What can be judged from one value
- * is judged there; what needs several values, or the whole, in config_check(). */
+/* Every setting is a row of a table: of the one here, or of a door's own section. The file (config_file.c) and the
+ * flags both end in config_set(), so that they cannot differ. Checks of a single value are made there; checks of
+ * several values in config_check(). */
 #include "front/config/config.h"
 
 #include <ctype.h>
@@ -36,6 +36,7 @@ static const struct config_key keys[] = {
     { "log_level", KIND_LEVEL, AT(log_level), 0, 0, NULL },
     { "origins", KIND_ORIGINS, 0, 0, 0, 0, NULL },
     { "roots", KIND_ROOTS, 0, 0, 0, 0, NULL },
+    { "pythons", KIND_PYTHONS, 0, 0, 0, 0, NULL },
     { "networks", KIND_NETWORKS, 0, 0, 0, 0, NULL },
     { "network.ask", KIND_ASK, AT(network_ask), 0, 0, NULL },
     { "network.deny", KIND_DENY, AT(network_deny), 0, 0, NULL },
@@ -43,24 +44,31 @@ static const struct config_key keys[] = {
     { "network.bandwidth", KIND_SIZE, AT(network_bandwidth), 1 * KIB, 0, "none" },
     LIMIT_ROWS(DEFAULT_KEY)
     LIMIT_ROWS(MOST_KEY)
+    { "defaults.request_memory", KIND_SIZE, AT(default_requests.memory_bytes), 1 * MIB, 0, "none" },
+    { "defaults.request_cpus", KIND_CPUS, AT(default_requests.cpu_milli), 0, 0, "none" },
     { "defaults.output", KIND_SIZE, AT(output_kept_bytes), 1 * KIB, 0, NULL },
     { "defaults.ttl", KIND_SECONDS, AT(ttl_s), 0, 0, "none" },
     { "defaults.idle", KIND_SECONDS, AT(idle_s), 0, 0, "none" },
     { "limits.output", KIND_SIZE, AT(max_output_bytes), 1 * KIB, 0, NULL },
     { "host.memory", KIND_SIZE, AT(host_memory_bytes), 16 * MIB, 0, "auto" },
     { "host.cpus", KIND_CPUS, AT(host_cpu_milli), 0, 0, "auto" },
+    { "host.overcommit", KIND_COUNT, AT(host_overcommit), 1, 1000, "none" },
     { "pool.size", KIND_COUNT, AT(pool_size), 1, CONFIG_POOL, "off" },
     { "quota.boxes", KIND_COUNT, AT(quota.boxes), 1, 1000000, "none" },
     { "quota.memory", KIND_SIZE, AT(quota.memory_bytes), 1 * MIB, 0, "none" },
     { "quota.cpus", KIND_CPUS, AT(quota.cpu_milli), 0, 0, "none" },
+    { "quota.disk", KIND_SIZE, AT(quota.disk_bytes), 16 * MIB, 0, "none" },
+    { "quota.request_memory", KIND_SIZE, AT(quota.requests.memory_bytes), 1 * MIB, 0, "none" },
+    { "quota.request_cpus", KIND_CPUS, AT(quota.requests.cpu_milli), 0, 0, "none" },
     { "quota.buffers", KIND_SIZE, AT(quota.buffer_bytes), 1 * MIB, 0, "none" },
     { "devices.allow", KIND_DEVICES, AT(device_kinds), 0, 0, NULL },
+    { "secrets.credentials", KIND_CREDENTIALS, AT(credentials), 0, 0, NULL },
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
-static const char *const sections[] = { "defaults", "limits", "host", "pool", "quota", "devices", "network",
+static const char *const sections[] = { "defaults", "limits", "host", "pool", "quota", "devices", "network", "secrets",
                                          "templates" };
 enum { N_SECTIONS = sizeof sections / sizeof sections[0] };
-static const char roots_prefix[] = "roots.", networks_prefix[] = "networks.";
+static const char roots_prefix[] = "roots.", networks_prefix[] = "networks.", pythons_prefix[] = "pythons.";
 
 /* ---- keys ---- */
 
@@ -136,6 +144,7 @@ enum config_shape config_shape(const struct config *c, const char *name)
         return CONFIG_LIST;
     case KIND_ROOTS:
     case KIND_NETWORKS:
+    case KIND_PYTHONS:
         return CONFIG_MAP;
     case KIND_BOOL:
         return CONFIG_BOOL;
@@ -144,7 +153,8 @@ enum config_shape config_shape(const struct config *c, const char *name)
     }
 }
 
-/* Insertions, deletions and replacements that make b of a; words longer than the table count as far away. */
+/* The number of insertions, deletions and replacements that turn a into b; words longer than the table count as far
+ * away. */
 static unsigned distance(const char *a, const char *b)
 {
     enum { LONGEST = 32 };
@@ -188,7 +198,7 @@ static void consider_keys(struct suggestion *s, const struct config_key *list, s
     for (size_t i = 0; i < n; i++) {
         const char *dot = strrchr(list[i].name, '.');
         consider(s->name, list[i].name, list[i].name, &s->best, &s->nearest);
-        if (dot)    /* somebody may know the word but not its section; the full name wins a tie */
+        if (dot)    /* the user may know the word but not its section; the full name wins a tie */
             consider(s->word, dot + 1, list[i].name, &s->best, &s->nearest);
     }
 }
@@ -354,7 +364,7 @@ static int add_kind(const struct config_key *key, const char *value, char *to, s
     return add_word(key, value, to, e);
 }
 
-/* Names of variables, with commas between them. */
+/* Names of variables, separated by commas. */
 static int add_name(const struct config_key *key, const char *value, char *to, struct err *e)
 {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
@@ -366,7 +376,7 @@ static int add_name(const struct config_key *key, const char *value, char *to, s
     return add_word(key, value, to, e);
 }
 
-/* A name that is there already gets the new path: a flag is stronger than the file. */
+/* An existing name gets the new path: a flag overrides the file. */
 static int set_root(struct config *c, const char *name, const char *path, struct err *e)
 {
     char key[80];
@@ -404,6 +414,8 @@ int config_set(struct config *c, const char *name, const char *value, struct err
         return set_root(c, name + sizeof roots_prefix - 1, value, e);
     if (!strncmp(name, networks_prefix, sizeof networks_prefix - 1))
         return config_network_set(c, name + sizeof networks_prefix - 1, value, e);
+    if (!strncmp(name, pythons_prefix, sizeof pythons_prefix - 1))
+        return config_python_set(c, name + sizeof pythons_prefix - 1, value, e);
     if (config_template_owns(name))
         return config_template_set(c, name, value, e);
     if (!key)
@@ -415,6 +427,8 @@ int config_set(struct config *c, const char *name, const char *value, struct err
         return err_set(e, EINVAL, STEP_USAGE, "roots needs a name, as in roots.NAME=/path");
     case KIND_NETWORKS:
         return err_set(e, EINVAL, STEP_USAGE, "networks needs a name, as in networks.NAME=index.example.org");
+    case KIND_PYTHONS:
+        return err_set(e, EINVAL, STEP_USAGE, "pythons needs a name, as in pythons.3.12=/opt/python/bin/python3.12");
     case KIND_ASK:
         return config_network_ask(key->name, value, to, e);
     case KIND_DENY:
@@ -429,7 +443,7 @@ int config_set(struct config *c, const char *name, const char *value, struct err
         return set_bool(key, value, to, e);
     case KIND_LISTEN: /* "" means: no TCP */
         r = value[0] ? check_listen(value, &host, e) : 0;
-        if (r == 0 && value[0]) { /* as an address, so that whoever binds need not resolve anything */
+        if (r == 0 && value[0]) { /* as an address, so that no resolver is needed to bind */
             bool is_name = host.kind == HOST_NAME, is_v6 = host.kind == HOST_IPV6;
             snprintf(address, sizeof address, "%s%s%s:%d", is_v6 ? "[" : "", is_name ? "127.0.0.1" : host.name,
                      is_v6 ? "]" : "", host.port);
@@ -441,6 +455,9 @@ int config_set(struct config *c, const char *name, const char *value, struct err
         break;
     case KIND_USER:
         r = check_user(value, e);
+        break;
+    case KIND_CREDENTIALS:
+        r = config_check_pairs(key->name, value, "hf=uid:1000 hf=ci-bot", e);
         break;
     case KIND_LEVEL:
         r = check_level(value, e);
@@ -475,7 +492,7 @@ static const char *environment_path(const char *name)
 static void put_path(char *to, size_t size, const char *directory, const char *rest)
 {
     if (snprintf(to, size, "%s%s", directory, rest) >= (int)size)
-        to[0] = 0;      /* config_check() says what to set */
+        to[0] = 0;      /* config_check() asks the user to set it */
 }
 
 void config_defaults(struct config *c, bool is_root)
@@ -488,6 +505,7 @@ void config_defaults(struct config *c, bool is_root)
         .max_output_bytes = 4 * GIB,
         .quota.buffer_bytes = 256 * MIB,
         .pool_size = 2,
+        .host_overcommit = 8,
         .network_connections = 1024,
         .log_level = "info",
     };
@@ -497,9 +515,9 @@ void config_defaults(struct config *c, bool is_root)
     }
     config_template_defaults(c);
     if (!places_run(is_root, environment_path("XDG_RUNTIME_DIR"), c->run, sizeof c->run))
-        c->run[0] = 0;          /* config_check() says what to set */
+        c->run[0] = 0;          /* config_check() asks the user to set it */
     if (is_root) {
-        put_path(c->state, sizeof c->state, "/var/lib/carrel", "");
+        put_path(c->state, sizeof c->state, PLACES_MACHINE_STATE, "");
     } else {
         if (state)
             put_path(c->state, sizeof c->state, state, "/carrel");
@@ -520,19 +538,19 @@ static int check_bounds(const struct config *c, struct err *e)
     if (c->output_kept_bytes > c->max_output_bytes)
         return err_set(e, EINVAL, STEP_USAGE, "defaults.output is more than limits.output");
     if (c->quota.memory_bytes && c->defaults.memory_bytes > c->quota.memory_bytes)
-        return err_set(e, EINVAL, STEP_USAGE, "defaults.memory is more than quota.memory: nobody could make a box");
+        return err_set(e, EINVAL, STEP_USAGE, "defaults.memory is more than quota.memory: no box could be made");
     if (c->quota.cpu_milli && c->defaults.cpu_milli > c->quota.cpu_milli)
-        return err_set(e, EINVAL, STEP_USAGE, "defaults.cpus is more than quota.cpus: nobody could make a box");
+        return err_set(e, EINVAL, STEP_USAGE, "defaults.cpus is more than quota.cpus: no box could be made");
     if (c->host_memory_bytes && c->defaults.memory_bytes > c->host_memory_bytes)
-        return err_set(e, EINVAL, STEP_USAGE, "defaults.memory is more than host.memory: nobody could make a box");
+        return err_set(e, EINVAL, STEP_USAGE, "defaults.memory is more than host.memory: no box could be made");
     if (c->host_cpu_milli && c->defaults.cpu_milli > c->host_cpu_milli)
-        return err_set(e, EINVAL, STEP_USAGE, "defaults.cpus is more than host.cpus: nobody could make a box");
-    return 0;
+        return err_set(e, EINVAL, STEP_USAGE, "defaults.cpus is more than host.cpus: no box could be made");
+    return config_check_requests(c, e);
 }
 
 int config_check(const struct config *c, struct err *e)
 {
-    enum { NAME_ROOM = 22 };    /* for a socket's name behind the directory, within the 108 bytes of a sockaddr_un */
+    enum { NAME_ROOM = 22 };    /* for a socket's name after the directory, within the 108 bytes of a sockaddr_un */
     const char *const paths[][2] = { { "socket", c->socket }, { "state", c->state }, { "run", c->run } };
     struct host host;
     int r;

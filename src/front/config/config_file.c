@@ -1,7 +1,7 @@
-/* The YAML file: read whole, loaded by libyaml as one document, walked two levels deep. Each value becomes
+/* The YAML file: read completely, loaded by libyaml as one document, walked two levels deep. Each value becomes
  * "section.key" and goes through config_set(). Strict: an unknown or repeated key, a list where a number belongs, a
- * second document, a tag of somebody's own are errors with file, line and column. The caller's settings change only if
- * all of the file is good. */
+ * second document, a foreign tag are errors with file, line and column. The caller's settings change only if the whole
+ * file is valid. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include "base/parse.h"
 #include "front/config/config_private.h"
 
-enum { FILE_MAX_BYTES = 256 * 1024, KEY_SIZE = 128 };
+enum { FILE_MAX_BYTES = 256 * 1024, KEY_SIZE = 128, LINES_MAX = 4096 };
 
 struct yaml_reader {
     const char     *path;
@@ -24,7 +24,7 @@ struct yaml_reader {
     struct err     *e;
 };
 
-/* The end of a long path says more than its beginning. */
+/* The end of a long path is more informative than its beginning. */
 static const char *short_path(const char *path)
 {
     size_t length = strlen(path);
@@ -53,8 +53,8 @@ static const char *kind_name(const yaml_node_t *node)
     return node->type == YAML_MAPPING_NODE ? "a mapping" : node->type == YAML_SEQUENCE_NODE ? "a list" : "a value";
 }
 
-/* A scalar's text. Nothing at all ("key:") and null are no text; a tag other than YAML's own would be
- * ignored silently. */
+/* A scalar's text. A missing value ("key:") and null are no text; a tag other than YAML's own would be ignored
+ * silently. */
 static int scalar_text(struct yaml_reader *r, const yaml_node_t *node, const char *key, const char **ret)
 {
     static const char *const nulls[] = { "", "~", "null", "Null", "NULL" };
@@ -74,7 +74,7 @@ static int scalar_text(struct yaml_reader *r, const yaml_node_t *node, const cha
     return 0;
 }
 
-/* Sets one value and puts file, line and column before what config_set() says. */
+/* Sets one value, and prefixes config_set()'s errors with file, line and column. */
 static int set_value(struct yaml_reader *r, const char *key, const yaml_node_t *node)
 {
     const char *text = "";
@@ -99,8 +99,7 @@ static yaml_node_t *node_of(struct yaml_reader *r, int index)
     return yaml_document_get_node(&r->document, index);
 }
 
-/* The name of a pair, with the section before it. Also refuses what stands twice: pairs before this one
- * are searched. */
+/* The name of a pair, with the section before it. Also refuses repeated names: earlier pairs are searched. */
 static int pair_name(struct yaml_reader *r, const char *section, const yaml_node_t *map, const yaml_node_pair_t *pair,
                      char *ret)
 {
@@ -113,7 +112,7 @@ static int pair_name(struct yaml_reader *r, const char *section, const yaml_node
     if (snprintf(ret, KEY_SIZE, "%s%s%s", section, section[0] ? "." : "", text) >= KEY_SIZE)
         return fail(r, node, "unknown setting '%s'", parse_quote(text).text);
     for (const yaml_node_pair_t *p = map->data.mapping.pairs.start; p < pair; p++) {
-        other = (const char *)node_of(r, p->key)->data.scalar.value;    /* it was checked to be a scalar */
+        other = (const char *)node_of(r, p->key)->data.scalar.value;    /* checked to be a scalar */
         if (!strcmp(other, text))
             return fail(r, node, "'%s' stands here a second time; the first is in line %zu", parse_quote(ret).text,
                         node_of(r, p->key)->start_mark.line + 1);
@@ -133,6 +132,29 @@ static int walk_list(struct yaml_reader *r, const char *key, const yaml_node_t *
     return 0;
 }
 
+/* A value, or a list whose items become its lines. */
+static int walk_lines(struct yaml_reader *r, const char *key, const yaml_node_t *node)
+{
+    char text[LINES_MAX] = "", what[sizeof r->e->what + 64];
+    struct err inner = { 0 };
+    const char *one = "";
+
+    if (node->type != YAML_SEQUENCE_NODE)
+        return set_value(r, key, node);
+    for (const yaml_node_item_t *i = node->data.sequence.items.start; i < node->data.sequence.items.top; i++) {
+        size_t n = strlen(text);
+        int error = scalar_text(r, node_of(r, *i), key, &one);
+        if (error < 0)
+            return error;
+        if (snprintf(text + n, sizeof text - n, "%s%s", n ? "\n" : "", one) >= (int)(sizeof text - n))
+            return fail(r, node_of(r, *i), "%s is too long", key);
+    }
+    if (config_set(r->config, key, text, &inner) == 0)
+        return 0;
+    err_text(&inner, what, sizeof what);
+    return fail(r, node, "%s", what);
+}
+
 static int walk_map(struct yaml_reader *r, const char *section, const yaml_node_t *map);
 
 static int walk_pair(struct yaml_reader *r, const char *section, const yaml_node_t *map, const yaml_node_pair_t *pair)
@@ -145,13 +167,15 @@ static int walk_pair(struct yaml_reader *r, const char *section, const yaml_node
         return error;
     if (config_shape(r->config, section) == CONFIG_MAP)
         return set_value(r, key, value);
-    const char *dot = strchr(key, '.');     /* "defaults.memory:" at the top is not how the file is written */
+    const char *dot = strchr(key, '.');     /* "defaults.memory:" at the top is not the file's form */
     switch (section[0] || !dot ? config_shape(r->config, key) : CONFIG_UNKNOWN) {
     case CONFIG_SECTION:
     case CONFIG_MAP:
         return walk_map(r, key, value);
     case CONFIG_LIST:
         return walk_list(r, key, value);
+    case CONFIG_LINES:
+        return walk_lines(r, key, value);
     case CONFIG_SCALAR:
     case CONFIG_BOOL:
         return set_value(r, key, value);
@@ -161,7 +185,7 @@ static int walk_pair(struct yaml_reader *r, const char *section, const yaml_node
     }
 }
 
-/* Does not go deeper than the keys do, so that an alias to its own parent cannot lead in a circle. */
+/* Goes no deeper than the keys do, so that an alias to its own parent cannot lead in a circle. */
 static int walk_map(struct yaml_reader *r, const char *section, const yaml_node_t *map)
 {
     if (map->type != YAML_MAPPING_NODE)
@@ -187,14 +211,14 @@ static int fail_yaml(struct yaml_reader *r, const yaml_parser_t *parser)
     return fail_at(r, is_known ? parser->problem_mark : parser->mark, what);
 }
 
-/* "---" and comments only. */
+/* Only "---" and comments. */
 static bool is_nothing(const yaml_node_t *root)
 {
     return root->type == YAML_SCALAR_NODE && root->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
            root->data.scalar.length == 0;
 }
 
-/* One document is walked; a second one must not be there. */
+/* Walks one document; a second one is an error. */
 static int walk_document(struct yaml_reader *r, yaml_parser_t *parser)
 {
     yaml_document_t next;
@@ -219,7 +243,7 @@ static int walk_document(struct yaml_reader *r, yaml_parser_t *parser)
     return error;
 }
 
-/* Who can write this file decides what becomes of the boxes. */
+/* A user who can write this file controls the boxes. */
 static int check_owner(const char *path, const struct stat *st, struct err *e)
 {
     if (!S_ISREG(st->st_mode))
@@ -233,7 +257,7 @@ static int check_owner(const char *path, const struct stat *st, struct err *e)
     return 0;
 }
 
-/* On a copy: the caller's settings change as a whole or not at all. */
+/* On a copy: the caller's settings change completely or not at all. */
 static int load_text(struct config *c, const char *path, const char *text, size_t size, struct err *e)
 {
     struct config copy = *c;
@@ -252,7 +276,7 @@ static int load_text(struct config *c, const char *path, const char *text, size_
 
 int config_load(struct config *c, const char *path, bool must_exist, struct err *e)
 {
-    FD fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* not to hang on a pipe */
+    FD fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* so that open() cannot block on a pipe */
     struct stat st;
 
     if (fd < 0)

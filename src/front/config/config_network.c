@@ -1,4 +1,4 @@
-/* Networks: policies that boxes may ask for by name, and what holds for all boxes. */
+/* Networks: policies that boxes may request by name, and rules for all boxes. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,7 +42,7 @@ int config_network_ask(const char *key, const char *value, enum network_ask *ret
     return err_set(e, EINVAL, STEP_USAGE, "%s must be any, named or none", key);
 }
 
-/* Each rule denies, with or without a "!". */
+/* Every rule denies, with or without a "!". */
 int config_network_deny(const char *key, const char *value, struct net_policy *ret, struct err *e)
 {
     int r = net_policy_read(key, value, ret, e);

@@ -1,11 +1,11 @@
 /* One connection in WAL mode, used by one thread. Every change is one statement and so one transaction, prepared once:
  * a create costs a write to the log and no fsync. SQLite would sync when the log has grown (a checkpoint), in the
- * middle of somebody's create; therefore that is left to db_maintain(), which the front calls when it has nothing to
- * do, and the own checkpoint of SQLite stays only as an upper bound. There is no thread for it: one made before the
- * front locks itself in would stay outside.
+ * middle of a create; therefore db_maintain() does that, which the front calls when it is idle, and SQLite's own
+ * checkpoint is only an upper bound. There is no thread for it: a thread made before the front confines itself would
+ * stay unconfined.
  *
- * A version is a number in the file (user_version); scripts[i] brings version i to i + 1. A script that has been
- * released never changes. */
+ * A version is a number in the file (user_version); scripts[i] brings version i to i + 1. A released script never
+ * changes. */
 #include "front/db/db.h"
 
 #include <errno.h>
@@ -20,12 +20,12 @@
 #include "front/db/db_private.h"
 
 enum {
-    APPLICATION_ID = 0x4361726c,    /* "Carl", for file(1) and against databases of somebody else */
+    APPLICATION_ID = 0x4361726c,    /* "Carl", for file(1), and to detect foreign databases */
     BUSY_MS = 2000,
     CHECKPOINT_PAGES = 8000,        /* 32 MB of log at the most */
 };
 
-/* AUTOINCREMENT: a number is the keeper's token, and must not come back after its row is gone. */
+/* AUTOINCREMENT: a number is the keeper's token, and must not be reused after its row is gone. */
 static const char schema_1[] =
     "CREATE TABLE boxes (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, name "
     "TEXT,"
@@ -46,7 +46,7 @@ static const char schema_1[] =
     " created_ms INTEGER NOT NULL, expires_ms INTEGER NOT NULL, used_ms INTEGER NOT NULL, revoked INTEGER NOT NULL) "
     "STRICT;";
 
-/* The Jupyter door's; it has tables of its own by now (db_tables.h), but a released script never changes. */
+/* The Jupyter door's; it now has tables of its own (db_tables.h), but a released script never changes. */
 static const char schema_2[] =
     "CREATE TABLE sessions (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL,"
     " kernel TEXT NOT NULL, path TEXT NOT NULL, name TEXT NOT NULL, type TEXT NOT NULL) STRICT;";
@@ -61,14 +61,20 @@ static const char schema_3[] =
     "CREATE INDEX grants_service ON grants (service);"
     "CREATE INDEX grants_box ON grants (box);";
 
-/* Two fronts on one database could make services of one name; the newest was found by it, and keeps it. 63 characters
- * are the longest name, 14 of them a dash and an id. */
+/* Two fronts on one database could make services of one name; lookups found the newest, which keeps the name. 63
+ * characters are the longest name, 14 of them a dash and an id. */
 static const char schema_4[] =
     "UPDATE services SET name = substr(name, 1, 49) || '-' || id WHERE EXISTS (SELECT 1 FROM services AS newer"
     " WHERE newer.owner = services.owner AND newer.name = services.name AND newer.number > services.number);"
     "CREATE UNIQUE INDEX services_name ON services (owner, name);";
 
-static const char *const scripts[] = { schema_1, schema_2, schema_3, schema_4 };
+/* A number is random and names the files of a volume: one that was given again would show them to another owner. */
+static const char schema_5[] =
+    "CREATE TABLE volumes (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL,"
+    " name TEXT NOT NULL, body TEXT NOT NULL) STRICT;"
+    "CREATE UNIQUE INDEX volumes_name ON volumes (owner, name);";
+
+static const char *const scripts[] = { schema_1, schema_2, schema_3, schema_4, schema_5 };
 
 #define BOX_COLUMNS "number, id, owner, name, key, phase, body, created_ms, alive"
 #define TOKEN_COLUMNS "id, hash, identity, scopes, created_ms, expires_ms, used_ms, revoked"
@@ -112,6 +118,10 @@ static const char *const queries[QUERY_COUNT] = {
         "INSERT INTO grants (id, owner, service, box, body, used) VALUES (?1, ?2, ?3, nullif(?4, 0), ?5, ?6)",
     [QUERY_GRANT_USED] = "UPDATE grants SET used = ?2 WHERE id = ?1",
     [QUERY_GRANT_DELETE] = "DELETE FROM grants WHERE id = ?1",
+    [QUERY_VOLUME_PUT] = "INSERT INTO volumes (number, id, owner, name, body) VALUES (?1, ?2, ?3, ?4, ?5)"
+                         " ON CONFLICT (number) DO UPDATE SET body = ?5",
+    [QUERY_VOLUME_DELETE] = "DELETE FROM volumes WHERE number = ?1",
+    [QUERY_VOLUMES] = "SELECT number, id, owner, name, body FROM volumes ORDER BY owner, name",
     [QUERY_GRANTS] = "SELECT id, owner, service, ifnull(box, 0), body, used FROM grants ORDER BY number",
 };
 
@@ -132,6 +142,8 @@ static int fail_constraint(struct db *db, int code, struct err *e)
         return err_set(e, EINVAL, STEP_USAGE, "the database refuses this: %s", message);
     if (strstr(message, "boxes.name"))
         return err_set(e, EEXIST, STEP_USAGE, "a living box of this name exists");
+    if (strstr(message, "volumes.name"))
+        return err_set(e, EEXIST, STEP_USAGE, "there is a volume of this name already");
     if (strstr(message, "services.name"))
         return err_set(e, EEXIST, STEP_USAGE, "there is a service of this name already");
     if (strstr(message, "boxes.key"))
@@ -227,7 +239,7 @@ int db_change(struct db *db, enum db_query query, struct err *e, const char *typ
 int db_list(struct db *db, sqlite3_stmt *q, int (*row)(sqlite3_stmt *, void *), void *arg, struct err *e,
             const char *types, va_list args)
 {
-    bool is_spare = sqlite3_stmt_busy(q);   /* a callback asks the same again */
+    bool is_spare = sqlite3_stmt_busy(q);   /* a callback runs the same query again */
     int r = is_spare ? sqlite3_prepare_v2(db->sqlite, sqlite3_sql(q), -1, &q, NULL) : SQLITE_OK, stop = 0;
 
     if (r != SQLITE_OK)
@@ -262,7 +274,7 @@ int db_each(struct db *db, enum db_query query, int (*row)(sqlite3_stmt *, void 
 
 void db_begin(struct db *db)
 {
-    /* If it cannot begin, every change is one of its own and says itself what is wrong. */
+    /* If it cannot begin, every change is a transaction of its own and reports its own errors. */
     (void)sqlite3_step(db->query[QUERY_BEGIN]);
     sqlite3_reset(db->query[QUERY_BEGIN]);
 }
@@ -276,7 +288,7 @@ void db_undo(struct db *db)
 int db_end(struct db *db, struct err *e)
 {
     if (sqlite3_get_autocommit(db->sqlite))
-        return 0;       /* a failure has undone it already, and was told */
+        return 0;       /* a failure has undone it already, and was reported */
     int r = sqlite3_step(db->query[QUERY_COMMIT]);
     r = r == SQLITE_DONE ? 0 : db_fail(db, r, e);
     sqlite3_reset(db->query[QUERY_COMMIT]);
@@ -329,7 +341,7 @@ int db_migrate(struct db *db, const char *const *list, int n, struct err *e)
     int r;
 
     for (;;) {
-        r = db_script(db, "BEGIN IMMEDIATE", e);    /* two servers that start at once */
+        r = db_script(db, "BEGIN IMMEDIATE", e);    /* two servers may start at once */
         if (r == 0)
             r = ask_number(db, "PRAGMA user_version", &version, e);
         if (r == 0)

@@ -82,7 +82,7 @@ int db_boxes(struct db *db, bool alive_only, int (*each)(const struct db_box *, 
                       "");
 }
 
-/* In portions, so that the log stays small; a stop between two of them does no harm. */
+/* In portions, so that the log stays small; a crash between two of them is harmless. */
 static int prune(struct db *db, enum db_query query, int64_t before_ms, struct err *e)
 {
     int r;

@@ -1,5 +1,5 @@
-/* Versions are rows of a table of their own, made when the first door asks for it: the number in the file stays the
- * front's. All scripts that are missing run in one transaction, so that a failure leaves the tables as they were. */
+/* Versions are rows of a separate table, made when the first door needs it: the number in the file stays the front's.
+ * All missing scripts run in one transaction, so that a failure leaves the tables as they were. */
 #include "front/db/db_tables.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ struct db_row {
     sqlite3_stmt *statement;
 };
 
-/* One statement with the schema's name and a number; *ret (may be NULL) is what it says, if it says something. */
+/* Runs one statement with the schema's name and a number; *ret (may be NULL) is its result, if it has one. */
 static int ask(struct db *db, const char *text, const char *name, int number, int *ret, struct err *e)
 {
     sqlite3_stmt *q = NULL;
@@ -75,7 +75,7 @@ int db_tables_open(struct db *db, const struct db_schema *schema, struct db_tabl
     if (!t)
         return err_at(e, ENOMEM, STEP_MEMORY, 0, "the database");
     *t = (struct db_tables){ .db = db, .schema = schema };
-    int r = db_script(db, "BEGIN IMMEDIATE", e);        /* two servers that start at once */
+    int r = db_script(db, "BEGIN IMMEDIATE", e);        /* two servers may start at once */
     if (r == 0)
         r = migrate(db, schema, e);
     if (r == 0)

@@ -1,4 +1,4 @@
-/* Tokens. The database has the hashes of the secrets only. */
+/* Tokens. The database only has the hashes of the secrets. */
 #include <errno.h>
 #include <string.h>
 

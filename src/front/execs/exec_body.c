@@ -1,17 +1,16 @@
-/* A command as JSON: what the API shows, what the store keeps, and back after a restart. */
+/* A command as JSON: for the API, for the database, and back after a restart. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "front/boxes/box_private.h"
+#include "front/boxes/boxes.h"
 #include "front/execs/exec_private.h"
 #include "front/front.h"
-#include "front/kernels/kernels.h"
 #include "proto/ending.h"
 
-/* A command may have megabytes of arguments, and hundreds of commands are kept of a box. */
+/* A command may have megabytes of arguments, and a box keeps hundreds of commands. */
 enum { SHOWN_BYTES = 4096, ARGUMENT_BYTES = 32 };
 
 void exec_show_argument(struct exec *x, const char *text)
@@ -39,7 +38,7 @@ void exec_show_missing(json_t *o, uint64_t out, uint64_t err)
     json_object_set_new(o, "stderr_dropped_bytes", json_integer((json_int_t)err));
 }
 
-/* Which limit it came up against, for programs and in words. */
+/* Adds the limit that ended it, for programs and in words. */
 static void add_limit(const struct exec *x, json_t *o)
 {
     const char *name = ending_limit_name(x->outcome);
@@ -57,7 +56,7 @@ static void add_limit(const struct exec *x, json_t *o)
 
 static void add_end(const struct exec *x, json_t *o)
 {
-    const struct event *end = &x->end;
+    const struct frame_end *end = &x->end;
 
     json_object_set_new(o, "exit_code", end->signal || x->failure.code ? json_null() : json_integer(end->code));
     json_object_set_new(o, "signal", end->signal ? json_integer(end->signal) : json_null());
@@ -78,6 +77,11 @@ static void add_end(const struct exec *x, json_t *o)
                             json_pack("{s:s,s:i,s:s}", "step", err_step_name(x->failure.step), "errno", x->failure.code,
                                       "message", x->failure_text ? x->failure_text : text));
     }
+}
+
+const char *exec_outcome_name(const struct exec *x)
+{
+    return x->outcome ? outcome_name(x->outcome) : x->state == EXEC_ENDED ? ENDING_NOT_STARTED : NULL;
 }
 
 json_t *exec_json(const struct exec *x)
@@ -101,11 +105,10 @@ json_t *exec_json(const struct exec *x)
     json_object_set_new(o, "output_bytes", json_integer((json_int_t)exec_output_bytes(x)));
     json_object_set_new(o, "output_limit", x->output_limit ? json_integer((json_int_t)x->output_limit) : json_null());
     exec_show_missing(o, x->log.gap.dropped[0], x->log.gap.dropped[1]);
-    json_object_set_new(o, "outcome", x->outcome ? json_string(outcome_name(x->outcome)) : json_null());
+    json_object_set_new(o, "outcome", exec_outcome_name(x) ? json_string(exec_outcome_name(x)) : json_null());
     json_object_set_new(o, "reason", x->reason ? json_string(exec_reason_name(x->reason)) : json_null());
-    if (x->about_kernel)
-        json_object_set(o, json_object_get(x->about_kernel, "service") ? "service" : "kernel",
-                        json_object_get(x->about_kernel, "name"));
+    if (x->owner)
+        json_object_set(o, x->owner->name, json_object_get(x->about, "name"));
     if (x->state == EXEC_ENDED)
         add_end(x, o);
     return o;
@@ -115,13 +118,38 @@ json_t *exec_row_json(const struct exec *x)
 {
     json_t *body = exec_json(x);
 
-    if (x->about_kernel)
-        json_object_set_new(body, "_", json_pack("{s:O,s:s?,s:b}", "kernel", x->about_kernel, "way",
-                                                 kernel_way_name(x->way), "nobodys", x->is_nobodys));
+    if (x->owner)
+        json_object_set_new(body, "_", json_pack("{s:s,s:O,s:b}", "owner", x->owner->name, "about", x->about,
+                                                 "disowned", x->is_disowned));
     return body;
 }
 
-/* The message was made of step, noun and reason, and is kept as it was told. */
+static const struct exec_owner *find_owner(const struct front *front, const char *name)
+{
+    for (const struct exec_owner *const *o = front->exec_owners; *o; o++)
+        if (strcmp((*o)->name, name) == 0)
+            return *o;
+    return NULL;
+}
+
+/* Rows of earlier versions have "kernel" and "nobodys", and the id of a service in about. */
+static void read_owner(struct exec *x, json_t *hidden)
+{
+    json_t *old = json_object_get(hidden, "kernel"), *about = json_object_get(hidden, "about");
+    const char *name = json_string_value(json_object_get(hidden, "owner"));
+
+    if (old && !about) {
+        about = old;
+        name = json_object_get(old, "service") ? "service" : "kernel";
+    }
+    if (!about || !name)
+        return;
+    x->owner = find_owner(x->box->front, name);
+    x->about = json_incref(about);
+    x->is_disowned = json_is_true(json_object_get(hidden, about == old ? "nobodys" : "disowned"));
+}
+
+/* The message was made from step, noun and reason; it is kept unchanged. */
 static void read_failure(struct exec *x, json_t *error)
 {
     const char *message = json_string_value(json_object_get(error, "message"));
@@ -172,10 +200,7 @@ void exec_from_json(struct exec *x, json_t *body)
         x->user = x->group = 0;
     else
         x->user++, x->group++;
-    json_t *hidden = json_object_get(body, "_");
-    x->about_kernel = json_incref(json_object_get(hidden, "kernel"));
-    x->way = kernel_way_parse(json_string_value(json_object_get(hidden, "way")));
-    x->is_nobodys = json_is_true(json_object_get(hidden, "nobodys"));
+    read_owner(x, json_object_get(body, "_"));
     json_t *error = json_object_get(body, "error");
     if (error)
         read_failure(x, error);

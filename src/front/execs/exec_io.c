@@ -1,5 +1,6 @@
-/* A command reads when it likes. What it does not take at once is kept here (one piece), and the owner is held back
- * until it is gone. A terminal comes only after the command has started, so input may have to wait for that first. */
+/* A command reads at its own pace. Bytes that it does not take at once are kept here (one piece), and the sender is
+ * held back until they are written. A terminal exists only after the command has started, so input may have to wait for
+ * that first. */
 #define _GNU_SOURCE
 #include "front/execs/exec_io.h"
 
@@ -11,14 +12,14 @@
 #include "front/boxes/boxes.h"
 #include "front/front.h"
 
-static char piece[1 << 16];        /* of a log that is being collected; used by nobody across calls */
+static char piece[1 << 16];        /* of a log that is being collected; not used across calls */
 
 static bool is_coming(const struct exec *x)
 {
     return x->terminal && x->state == EXEC_STARTING;
 }
 
-/* Writes what is kept. 0: it is gone. */
+/* Writes the kept bytes. 0: all written. */
 static int push(struct exec_input *f)
 {
     while (f->at < f->size) {
@@ -108,7 +109,7 @@ int exec_input_write(struct exec_input *f, const char *data, size_t size)
     return -EAGAIN;
 }
 
-/* ---- a text that is sent on its own ---- */
+/* ---- a whole input, sent without further requests ---- */
 
 static void all_sent(struct exec_input *f)
 {
@@ -137,13 +138,13 @@ int exec_io_feed(struct exec *x, const char *data, size_t size)
 
 /* ---- output ---- */
 
-/* Which bytes of one stream are shown: the first ones and the last ones. */
+/* The parts of one stream to show: its beginning and its end. */
 struct shown_part {
-    uint64_t at;                /* of the next byte that the log has */
-    uint64_t head, tail;        /* shown are those before head, and those from tail on */
+    uint64_t at;                /* of the next byte in the log */
+    uint64_t head, tail;        /* bytes before head and from tail on are shown */
 };
 
-/* Half of what may be shown is the beginning, unless the log has less of beginning or end. */
+/* Half of the shown bytes are the beginning, unless the log has less of one part. */
 static struct shown_part choose(const struct exec_log *l, int stream, uint64_t most)
 {
     uint64_t total = l->bytes[stream], dropped = l->gap.dropped[stream];
@@ -174,7 +175,7 @@ static bool continues(char c)
     return ((unsigned char)c & 0xc0) == 0x80;
 }
 
-/* A character that was cut in two is left out as a whole. */
+/* Removes a character that was cut in two. */
 static void trim_seam(struct exec_text *t)
 {
     size_t begin = t->missing_at, end = t->missing_at;
@@ -206,7 +207,7 @@ bool exec_io_collect(const struct exec *x, size_t most_bytes, struct exec_text r
 
     for (int i = 0; i < 2; i++)
         kept[i] = l->bytes[i] - l->gap.dropped[i];
-    /* What one does not need is the other's. */
+    /* One stream may use what the other does not need. */
     most[1] = kept[0] < most_bytes / 2 ? most_bytes - kept[0] : most_bytes / 2;
     most[1] = kept[1] < most[1] ? kept[1] : most[1];
     most[0] = most_bytes - most[1];

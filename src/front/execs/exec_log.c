@@ -1,12 +1,12 @@
-/* How the tail moves. Frames are appended until the tail is as long as it may be (half of the bound) and some slack.
- * Then, each step one write that happens or does not, so that a front may be killed between any two:
+/* How the tail moves. Frames are appended until the tail has its maximum length (half of the bound) and some slack.
+ * Then each of these steps is one write that happens or does not, so that a front may be killed between any two:
  *
- *   1. the gap is rewritten: the tail begins later, what was before it is counted as dropped;
+ *   1. the gap is rewritten: the tail begins later, and the part before it is counted as dropped;
  *   2. the tail is copied down to where tails begin, into bytes that nothing points to any more;
- *   3. the gap is rewritten: the tail begins there, and the file is to be cut behind it;
- *   4. the file is cut, and the gap rewritten: it is not to be cut.
+ *   3. the gap is rewritten: the tail begins there, and the file must be cut behind it;
+ *   4. the file is cut, and the gap rewritten: no cut is due.
  *
- * The end of the file stays the end of the log all the time: it says how much of an open frame is there. */
+ * The end of the file is the end of the log all the time: it shows how much of an open frame was written. */
 #define _GNU_SOURCE
 #include "front/execs/exec_log.h"
 
@@ -23,10 +23,10 @@ enum { SLACK_LEAST = 1 << 20, WALK_BYTES = 16384, COPY_BYTES = 256 << 10, GAP_BL
 
 _Static_assert(sizeof(struct exec_gap) == 64 && sizeof(struct exec_frame) == 16, "they are on disk");
 
-static char copy_buffer[COPY_BYTES];        /* used by nobody across calls */
+static char copy_buffer[COPY_BYTES];        /* not used across calls */
 
-/* What a frame counts in the bound: its bytes; but small ones count as much as their headers, so that the file is never
- * more than twice as long as what is kept. */
+/* A frame's weight in the bound: its bytes; but small ones weigh as much as their headers, so that the file is never
+ * more than twice as long as the kept output. */
 static uint64_t weigh(uint64_t size)
 {
     return size > sizeof(struct exec_frame) ? size : sizeof(struct exec_frame);
@@ -42,7 +42,7 @@ static uint64_t tail_most(const struct exec_log *l)
     return l->bound - l->bound / 2;
 }
 
-/* Frames may be added until the tail weighs so much. At least as much is dropped at a time as is copied. */
+/* The weight at which frames are dropped. At least as much is dropped at a time as is copied. */
 static uint64_t tail_full(const struct exec_log *l)
 {
     uint64_t tail = tail_most(l);
@@ -55,7 +55,7 @@ static uint64_t tail_base(const struct exec_log *l)
     return l->gap_at + sizeof l->gap;
 }
 
-/* From the offset of a frame in the tail to its place in the file. */
+/* The difference between a tail frame's offset and its place in the file. */
 static uint64_t tail_shift(const struct exec_log *l)
 {
     return l->gap.start + l->gap.skip - l->gap.offset;
@@ -94,7 +94,7 @@ void exec_log_unlink(const struct exec_log *l)
     (void)unlinkat(l->dir, l->name, 0);
 }
 
-/* ---- finding everything again ---- */
+/* ---- opening an existing log ---- */
 
 /* Headers of frames one after the other, read in large pieces. */
 struct walk {
@@ -129,7 +129,7 @@ static int finish_cut(struct exec_log *l)
     return write_gap(l, &gap);
 }
 
-/* The gap's frame at this place; *size is that of the file, which may be cut. False: it is not whole. */
+/* Reads the gap's frame at this place; *size is the file's, which may be cut. False: it is incomplete. */
 static bool open_gap(struct exec_log *l, uint64_t at, const struct exec_frame *frame, uint64_t *size)
 {
     uint64_t gap_at = at + sizeof *frame + frame->size - sizeof l->gap;
@@ -144,7 +144,7 @@ static bool open_gap(struct exec_log *l, uint64_t at, const struct exec_frame *f
     l->weight = 0;
     if (l->gap.cut && l->gap.cut < *size)
         *size = l->gap.cut;
-    (void)!finish_cut(l);       /* if it cannot be now, it is before the next frame */
+    (void)!finish_cut(l);       /* if this fails, it is retried before the next frame */
     for (int i = 0; i < 2; i++) {
         l->head_bytes[i] = l->bytes[i];
         l->bytes[i] += l->gap.dropped[i];
@@ -152,9 +152,9 @@ static bool open_gap(struct exec_log *l, uint64_t at, const struct exec_frame *f
     return true;
 }
 
-/* Walks the frames to the end. A header that is cut off was never followed by data and is cut away; a frame whose data
- * are not complete is owed the rest, which is still in the pipe, because splice takes nothing out of a pipe that it
- * does not put into the file. */
+/* Walks the frames to the end. A cut-off header was never followed by data and is cut away; a frame with incomplete
+ * data is owed the rest, which is still in the pipe, because splice takes nothing out of a pipe that it does not put
+ * into the file. */
 void exec_log_open(struct exec_log *l)
 {
     struct exec_frame frame;
@@ -204,7 +204,7 @@ static int make_log(struct exec_log *l)
     return l->fd < 0 ? -errno : 0;
 }
 
-/* The head is full: a gap in which nothing is missing follows it. */
+/* The head is full: a gap with nothing missing follows it. */
 static int make_gap(struct exec_log *l)
 {
     char block[GAP_BLOCK] = { 0 };
@@ -244,7 +244,7 @@ static int copy_down(struct exec_log *l, uint64_t from, uint64_t to, uint64_t si
     return 0;
 }
 
-/* Steps 2 to 4. The first frame's header is written anew, as long as what is left of it. */
+/* Steps 2 to 4. Rewrites the first frame's header with its remaining length. */
 static int move_down(struct exec_log *l)
 {
     struct exec_gap gap = l->gap;
@@ -252,7 +252,7 @@ static int move_down(struct exec_log *l)
     const uint64_t to = tail_base(l), from = gap.start + sizeof first + gap.skip;
     const uint64_t left = l->end > from ? l->end - from : 0;
 
-    /* It would overwrite itself: next time, then. Where the file system can, the room is given back at once. */
+    /* It would overwrite itself, so it waits. If the file system can, the room is freed at once. */
     if (to + sizeof first + left > gap.start || left == 0) {
         if (gap.start > to)
             (void)!fallocate(l->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)to, (off_t)(gap.start - to));
@@ -276,7 +276,7 @@ static int move_down(struct exec_log *l)
     return finish_cut(l);
 }
 
-/* Drops the beginning of the tail until it weighs no more than this. */
+/* Drops the beginning of the tail until it weighs at most keep. */
 static int drop(struct exec_log *l, uint64_t keep, uint64_t needed)
 {
     struct walk w = { .fd = l->fd };
@@ -329,6 +329,11 @@ uint64_t exec_log_room_bytes(const struct exec_log *l)
     uint64_t most = l->gap_at ? tail_full(l) : head_most(l);
 
     return !l->bound ? UINT64_MAX : most > l->weight ? most - l->weight : 0;
+}
+
+uint64_t exec_log_kept_bytes(const struct exec_log *l)
+{
+    return l->gap_at ? l->head_end + l->weight : l->at;
 }
 
 void exec_log_finish(struct exec_log *l, uint64_t needed)
@@ -419,7 +424,7 @@ static bool is_in_gap(const struct exec_log *l, uint64_t offset)
     return l->gap_at && offset >= l->head_end && offset < l->gap.offset;
 }
 
-/* The header of the frame at an offset, and where its bytes are. */
+/* The header of the frame at an offset, and the place of its bytes. */
 static bool read_header(const struct exec_log *l, int fd, uint64_t offset, struct exec_frame *ret, uint64_t *ret_data)
 {
     bool in_tail = l->gap_at && offset >= l->gap.offset, is_first = in_tail && offset == l->gap.offset;
@@ -436,7 +441,7 @@ static bool read_header(const struct exec_log *l, int fd, uint64_t offset, struc
            && !ret->reserved[2];
 }
 
-/* A command that has ended has no descriptor: there may be very many. */
+/* An ended command keeps no descriptor open: there may be very many. */
 static int borrow_fd(const struct exec_log *l, int *own)
 {
     if (l->fd >= 0)
@@ -457,12 +462,12 @@ bool exec_log_has(const struct exec_log *l, uint64_t offset)
     return fd >= 0 && read_header(l, fd, offset, &frame, &data);
 }
 
-/* The reader goes on behind the gap. True: it has missed something. */
+/* Moves the reader behind the gap. True: it has missed something. */
 static bool pass_gap(const struct exec_log *l, struct exec_reader *r)
 {
     uint64_t further = l->gap.offset - r->at;
 
-    /* The frame that it is reading was cut, but not further than it has read. */
+    /* The frame that it is reading was cut, but only in the part it has read. */
     if (further < r->part) {
         r->at = l->gap.offset;
         r->part -= (uint32_t)further;

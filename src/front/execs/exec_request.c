@@ -12,6 +12,7 @@
 #include "front/front.h"
 #include "front/identity/auth.h"
 #include "front/request/fields.h"
+#include "front/secrets/secret_uses.h"
 
 enum { ARGS_MAX = 65536, ARG_BYTES_MAX = 131071 /* Linux' MAX_ARG_STRLEN */, TERMINAL_SIDE_MAX = 4096 };
 
@@ -55,6 +56,12 @@ static int take_env(const char *name, json_t *v, void *into, struct err *e)
 {
     ((struct exec_request *)into)->env = v;
     return body_env(name, v, e);
+}
+
+static int take_secrets(const char *name, json_t *v, void *into, struct err *e)
+{
+    ((struct exec_request *)into)->secrets = v;
+    return secret_uses_check(name, v, e);
 }
 
 static int take_timeout(const char *name, json_t *v, void *into, struct err *e)
@@ -139,11 +146,18 @@ static int check(struct exec_request *c, struct err *e)
                        c->argv ? "argv and shell exclude each other" : "argv or shell is missing");
     if ((c->rows || c->columns) && !c->options.terminal)
         return err_set(e, EINVAL, STEP_USAGE, "rows and cols are for a command with \"tty\": true");
+    size_t i;
+    json_t *use;
+    json_array_foreach(c->secrets, i, use)
+        if (secret_use_file(use) && c->options.user)
+            return err_set(e, EINVAL, STEP_USAGE, "secrets[%zu]: files belong to the box's own user; give a command of "
+                           "another \"user\" the secret as a variable", i);
     if (c->options.delete_box && !(c->who->scopes & SCOPE_WRITE))
         return err_set(e, EPERM, STEP_USAGE, "delete_box needs the scope boxes:write");
     c->options.rows = (uint16_t)c->rows;
     c->options.columns = (uint16_t)c->columns;
-    return 0;
+    c->options.secrets = c->secrets;
+    return secret_uses_check_env(c->secrets, c->env, e);
 }
 
 int exec_request_read(struct exec_request *c, json_t *root, struct err *e)
@@ -154,6 +168,7 @@ int exec_request_read(struct exec_request *c, json_t *root, struct err *e)
         { "cwd", take_cwd },
         { "user", take_user },
         { "env", take_env },
+        { "secrets", take_secrets },
         { "timeout", take_timeout },
         { "output_limit", take_output_limit },
         { "tty", take_tty },
@@ -184,24 +199,28 @@ static char **make_argv(const struct exec_request *c)
     return argv;
 }
 
-static char **make_env(const struct exec_request *c)
+static int make_env(const struct exec_request *c, char ***ret, struct err *e)
 {
+    const struct box_settings *s = &c->box->settings;
     json_t *terminal = c->options.terminal ? json_pack("{s:s}", "TERM", "xterm-256color") : NULL;
-    /* What the box was given comes after what every terminal has. */
-    json_t *const more[] = { terminal, c->box->settings.env, c->env };
-    char **env = exec_env_make(c->box, families_layers(c->box->front, &c->box->settings), more, 3);
+    /* The box's variables override those of every terminal. */
+    json_t *own = json_object_get(s->env, "TERM");
+    json_t *const more[] = { own ? NULL : terminal, c->env };
+    int r = exec_env_make(c->box, box_mounts_layers(c->box->front, &s->mounts), more, 2, c->secrets, ret, e);
 
     json_decref(terminal);
-    return env;
+    return r;
 }
 
 int exec_request_start(struct exec_request *c, struct exec **ret, struct err *e)
 {
-    char **argv = make_argv(c), **env = make_env(c);
+    char **argv = make_argv(c), **env = NULL;
+    int r = argv ? make_env(c, &env, e) : err_at(e, ENOMEM, STEP_MEMORY, 0, "command");
 
     c->options.argv = argv;
     c->options.env = env;
-    int r = argv && env ? exec_start(c->box, &c->options, ret, e) : err_at(e, ENOMEM, STEP_MEMORY, 0, "command");
+    if (r == 0)
+        r = exec_start(c->box, &c->options, ret, e);
     c->options.argv = c->options.env = NULL;
     free(argv);
     exec_env_free(env);

@@ -1,5 +1,4 @@
-/* A command as a caller asks for it, in JSON as POST /v1/boxes/{id}/exec has it: argv and environment of what is
- * started. */
+/* A request for a command, in JSON as for POST /v1/boxes/{id}/exec, and its argv and environment. */
 #ifndef CARREL_FRONT_EXECS_EXEC_REQUEST_H
 #define CARREL_FRONT_EXECS_EXEC_REQUEST_H
 
@@ -7,13 +6,14 @@
 
 struct identity;
 
-/* What is read is borrowed from the JSON. */
+/* The results are borrowed from the JSON. */
 struct exec_request {
     struct box            *box;
     const struct identity *who;
     struct exec_options    options;
     json_t                *argv;        /* list of strings */
     json_t                *env;         /* or NULL */
+    json_t                *secrets;     /* or NULL */
     const char            *shell;       /* instead of argv */
     const char            *input;       /* to send to standard input, then close it; NULL: none */
     size_t                 input_size;

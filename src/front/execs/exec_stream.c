@@ -1,7 +1,7 @@
 /* From pipe to log: the header of a frame is written first, then exactly that many bytes are spliced. Whenever we are
  * killed, each byte is either in the pipe or in the file. If the log cannot be written (the disk is full) the output
- * waits in the pipe, and with it the command, until there is room again; see stick(). It waits, too, before something
- * is dropped from the log that a follower has not read; see hold(). */
+ * stays in the pipe, and the command blocks, until there is room again; see stick(). It also waits before a part of the
+ * log is dropped that a follower has not read; see hold(). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -14,11 +14,9 @@
 
 #include "base/fd.h"
 #include "base/list.h"
-#include "front/boxes/box_private.h"
+#include "front/boxes/boxes.h"
 #include "front/execs/exec_private.h"
 #include "front/front.h"
-#include "front/kernels/kernels.h"
-#include "front/services/services.h"
 
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83
@@ -62,9 +60,20 @@ void exec_streams_close(struct exec *x)
 {
     loop_timer_cancel(x->box->front->loop, &x->room_timer);
     loop_timer_cancel(x->box->front->loop, &x->hold_timer);
-    close_stream(x, &x->in);
+    if (!x->owner)
+        close_stream(x, &x->in);
     close_stream(x, &x->out);
     close_stream(x, &x->err);
+}
+
+void exec_link_close(struct exec *x)
+{
+    close_stream(x, &x->in);
+}
+
+int exec_link(const struct exec *x)
+{
+    return x->owner ? x->in.fd : -1;
 }
 
 static int make_pipe(int *ret_ours, int *ret_theirs, bool we_read)
@@ -91,8 +100,8 @@ static int make_link(int *ret_ours, int *ret_theirs)
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return -errno;
-    /* No message of a kernel's brings descriptors. We would close them, unseen, and the last close of a file in memory
-     * takes as long as it is large; a kernel that knows this option (Linux 6.16) refuses to send them. */
+    /* Messages on a link have no descriptors. We would close them unseen, and the last close of a memory file takes as
+     * long as it is large. With this option (Linux 6.16) the sender gets an error instead. */
     int no = 0;
     (void)setsockopt(pair[0], SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof no);
     *ret_ours = pair[0];
@@ -103,7 +112,7 @@ static int make_link(int *ret_ours, int *ret_theirs)
 int exec_streams_open(struct exec *x, const struct exec_options *o, int ret_theirs[3], struct err *e)
 {
     int ours[3] = { -1, -1, -1 };
-    int r = o->link         ? make_link(&x->link, &ret_theirs[0])
+    int r = o->owner        ? make_link(&ours[0], &ret_theirs[0])
             : o->with_stdin ? make_pipe(&ours[0], &ret_theirs[0], false)
                             : 0;
 
@@ -111,7 +120,7 @@ int exec_streams_open(struct exec *x, const struct exec_options *o, int ret_thei
         r = make_pipe(&ours[1], &ret_theirs[1], true);
     if (r == 0)
         r = make_pipe(&ours[2], &ret_theirs[2], true);
-    x->in.fd = ours[0];     /* watched only when somebody waits for room */
+    x->in.fd = ours[0];     /* watched only while a writer waits for room */
     if (r == 0)
         r = watch(x, &x->out, ours[1], EPOLLIN);
     if (r == 0)
@@ -127,8 +136,8 @@ static void adopt_pipe(struct exec *x, struct loop_fd *w, int *fd)
 
 void exec_streams_adopt(struct exec *x, int *fds, size_t n_fds, size_t n_held)
 {
-    if (x->out.fd >= 0 || x->err.fd >= 0 || x->in.fd >= 0 || x->link >= 0)
-        return;         /* only the keeper's connection was lost, not we */
+    if (x->out.fd >= 0 || x->err.fd >= 0 || x->in.fd >= 0)
+        return;         /* only the keeper's connection was lost */
     if (x->terminal) {
         struct winsize size = { .ws_row = x->rows, .ws_col = x->columns };
         int master = n_fds > n_held ? fds[n_held] : -1;
@@ -145,15 +154,13 @@ void exec_streams_adopt(struct exec *x, int *fds, size_t n_fds, size_t n_held)
     }
     if (n_held < 2 || n_held > 3 || n_fds < n_held)
         return;
-    if (n_held == 3 && x->about_kernel)
-        x->link = TAKE_FD(fds[0]);
-    else if (n_held == 3)
+    if (n_held == 3)
         x->in.fd = TAKE_FD(fds[0]);
     adopt_pipe(x, &x->out, &fds[n_held - 2]);
     adopt_pipe(x, &x->err, &fds[n_held - 1]);
 }
 
-/* The log does not take more. The streams are not looked at for a while: they would be ready all the time. */
+/* The log cannot take more. The streams are not watched for a while: they would be ready all the time. */
 static void stick(struct exec *x)
 {
     loop_fd_remove(x->box->front->loop, &x->out);
@@ -164,7 +171,7 @@ static void stick(struct exec *x)
     loop_timer_set(x->box->front->loop, &x->room_timer, ROOM_RETRY_MS);
 }
 
-/* Puts what is owed to the open frame into the log. 1: the frame is complete; 0: the pipe is empty; -errno. */
+/* Moves the owed bytes of the open frame into the log. 1: the frame is complete; 0: the pipe is empty; -errno. */
 static int pay(struct exec *x, int pipe)
 {
     struct exec_log *l = &x->log;
@@ -204,7 +211,7 @@ static bool is_waited_for(struct exec_follower *f)
     return f->reader && (!f->is_slow || has_moved(f));
 }
 
-/* The lowest offset that a reader who is waited for has not read. */
+/* The lowest offset that a waiting reader has not read. */
 static uint64_t needed_by_readers(const struct exec *x)
 {
     uint64_t needed = UINT64_MAX;
@@ -240,10 +247,10 @@ void exec_reader_moved(struct exec *x)
     x->is_held = false;
     loop_timer_cancel(x->box->front->loop, &x->hold_timer);
     if (!x->stuck)
-        exec_streams_hold(x, false);
+        exec_hold(x, false);
 }
 
-/* Readers other than the owner that have not read on since the last time are given up: they will miss something. */
+/* Readers (but not the owner) that have read nothing since the last check are abandoned: they will miss output. */
 static void on_hold(struct loop_timer *t)
 {
     struct exec *x = container_of(t, struct exec, hold_timer);
@@ -258,14 +265,14 @@ static void on_hold(struct loop_timer *t)
     }
 }
 
-/* How large the next frame may be; 0: none for now. */
+/* The largest size of the next frame; 0: none for now. */
 static uint64_t room_for_frame(struct exec *x)
 {
     int r = exec_log_room(&x->log, needed_by_readers(x));
     uint64_t most = exec_log_room_bytes(&x->log);
 
     if (r == -EAGAIN && x->is_draining)
-        return UINT64_MAX;      /* as much as a pipe holds, once: it stays, for those who have not read on */
+        return UINT64_MAX;      /* as much as a pipe holds, once: it stays, for slow readers */
     if (r == -EAGAIN)
         hold(x);
     else if (r < 0)
@@ -283,7 +290,7 @@ static void stop_over_limit(struct exec *x)
     (void)!exec_signal(x, 9, &e);
 }
 
-/* How many of these bytes the limit allows. If that is less, the command is ended. */
+/* How many of these bytes the limit allows. If fewer, the command is ended. */
 static uint64_t within_limit(struct exec *x, uint64_t size)
 {
     uint64_t written = exec_output_bytes(x), room = x->output_limit > written ? x->output_limit - written : 0;
@@ -316,7 +323,7 @@ static bool take_pipe(struct exec *x, struct loop_fd *w, uint8_t stream)
         }
     }
     int r = pay(x, w->fd);
-    /* There was more in the pipe than came out: the command has it open, too, and has read from it itself. */
+    /* The pipe gave less than it had: the command has it open, too, and has read from it itself. */
     if (r == 0)
         r = exec_log_shorten(l);
     if (r < 0)
@@ -324,7 +331,7 @@ static bool take_pipe(struct exec *x, struct loop_fd *w, uint8_t stream)
     return r == 1;
 }
 
-/* A terminal cannot be spliced from; what was read and not yet written when we die is lost. */
+/* A terminal cannot be spliced from; bytes that were read and not yet written when we die are lost. */
 static bool take_terminal(struct exec *x)
 {
     char data[TERMINAL_BYTES];
@@ -334,7 +341,7 @@ static bool take_terminal(struct exec *x)
     most = most < sizeof data ? most : sizeof data;
     if (most == 0)
         return false;
-    /* What is read must have a place. */
+    /* Bytes that are read must have room. */
     if (exec_log_reserve(l, (uint32_t)most) < 0) {
         stick(x);
         return false;
@@ -352,7 +359,7 @@ static bool take_terminal(struct exec *x)
     return true;
 }
 
-/* What a kernel prints goes to whoever listens to it, and is nowhere stored. */
+/* Output of a process with an owner goes to the owner, and is not stored. */
 static bool take_raw(struct exec *x, struct loop_fd *w, uint8_t stream)
 {
     char data[RAW_BYTES];
@@ -362,19 +369,16 @@ static bool take_raw(struct exec *x, struct loop_fd *w, uint8_t stream)
         return false;
     x->log.bytes[stream - 1] += (uint64_t)n;
     x->box->front->metrics.output_bytes += (uint64_t)n;
-    if (x->service)
-        services_on_output(x, stream - 1u, data, (size_t)n);
-    else
-        kernels_on_output(x, stream - 1u, data, (size_t)n);
+    x->owner->on_output(x, stream - 1u, data, (size_t)n);
     return true;
 }
 
 static bool take(struct exec *x, struct loop_fd *w, uint8_t stream)
 {
-    return x->terminal ? take_terminal(x) : x->about_kernel ? take_raw(x, w, stream) : take_pipe(x, w, stream);
+    return x->terminal ? take_terminal(x) : x->owner ? take_raw(x, w, stream) : take_pipe(x, w, stream);
 }
 
-void exec_streams_pull(struct exec *x)
+void exec_pull(struct exec *x)
 {
     for (int i = 0; i < RAW_TURN && take_raw(x, &x->out, 1); i++)
         ;
@@ -386,18 +390,18 @@ static void on_stream(struct exec *x, struct loop_fd *w, uint8_t stream, uint32_
 {
     bool more = false;
 
-    if (x->about_kernel)
-        kernels_before_output(x);
-    /* What will be dropped soon must not cost others their turn. */
+    if (x->owner && x->owner->before_output)
+        x->owner->before_output(x);
+    /* Output that will be dropped soon must not delay other commands. */
     int frames = x->log.gap.dropped[0] + x->log.gap.dropped[1] > 0 ? 1 : TURN_FRAMES;
     for (int i = 0; i < frames && take(x, w, stream); i++)
         more = true;
     if (x->stuck || x->is_held)
-        ;       /* what is in the pipe is still wanted */
+        ;       /* the bytes in the pipe are still wanted */
     else if (!more && (events & (EPOLLHUP | EPOLLERR)))
         close_stream(x, w);
     else if (!more && x->over_limit && w->fd >= 0)
-        close_stream(x, w);     /* nothing more is wanted; the command is being ended */
+        close_stream(x, w);     /* no more output is wanted; the command is being ended */
     if (more)
         exec_changed(x);
 }
@@ -418,7 +422,7 @@ static void watch_again(struct exec *x, struct loop_fd *w)
         close_stream(x, w);
 }
 
-void exec_streams_hold(struct exec *x, bool hold)
+void exec_hold(struct exec *x, bool hold)
 {
     if (hold) {
         loop_fd_remove(x->box->front->loop, &x->out);
@@ -429,7 +433,7 @@ void exec_streams_hold(struct exec *x, bool hold)
     }
 }
 
-/* How much may be in it now. A terminal does not tell, but it holds less than this. */
+/* How much may be in it now. A terminal does not report it, but holds less than this. */
 static uint64_t waiting_in(const struct exec *x, const struct loop_fd *w)
 {
     int waiting = 0;
@@ -449,10 +453,11 @@ static bool take_some(struct exec *x, struct loop_fd *w, uint8_t stream, uint64_
     return more;
 }
 
-/* All that is there now, and little of what comes meanwhile: a child of a command that has ended may write for ever. */
+/* Reads everything that is there now, and little of what comes meanwhile: a child of an ended command may write for
+ * ever. */
 static void take_all(struct exec *x)
 {
-    /* A frame may be owed to either; the one that is served first does not matter. */
+    /* A frame may be owed to either; the order does not matter. */
     uint64_t out = waiting_in(x, &x->out), err = x->terminal ? 0 : waiting_in(x, &x->err);
     bool more;
 
@@ -469,13 +474,13 @@ static void on_room(struct loop_timer *t)
 
     take_all(x);
     if (!x->stuck && !x->is_held)
-        exec_streams_hold(x, false);
+        exec_hold(x, false);
     exec_changed(x);
     if (x->end_waits && (!x->stuck || front_now_ms() - x->end_waits > ROOM_PATIENCE_MS))
         exec_ended(x);
 }
 
-/* From now on nobody holds it back. */
+/* Readers no longer delay it. */
 static void let_go(struct exec *x)
 {
     x->is_draining = true;
@@ -498,7 +503,7 @@ void exec_streams_drain(struct exec *x)
     take_all(x);
     if (x->stuck)
         x->reason = EXEC_REASON_OUTPUT_LOST;
-    /* What was promised never came (the pipe is gone). */
+    /* The announced bytes never came (the pipe is gone). */
     if (x->log.owed > 0)
         (void)!exec_log_shorten(&x->log);
     exec_log_finish(&x->log, needed_by_readers(x));
@@ -518,7 +523,7 @@ static void on_in(struct loop_fd *w, uint32_t events)
 
 ssize_t exec_stdin_write(struct exec *x, const void *data, size_t size)
 {
-    if (x->in.fd < 0)
+    if (x->in.fd < 0 || x->owner)
         return -EPIPE;
     ssize_t n = write(x->in.fd, data, size);
     if (n >= 0) {
@@ -538,7 +543,7 @@ void exec_stdin_close(struct exec *x)
 {
     static const char end_of_file = 4;
 
-    if (x->in.fd < 0)
+    if (x->in.fd < 0 || x->owner)
         return;
     if (x->terminal)
         (void)!write(x->in.fd, &end_of_file, 1);

@@ -1,10 +1,10 @@
-/* STARTING/BUSY ── answered in order ──> IDLE ── asked again ──> BUSY
- *      └── broken, given up ──┐           └── unused for a while ──┐
- *                             └────────> ENDING ── the keeper has forgotten it ──> freed
+/* STARTING/BUSY ── answered in order ──> IDLE ── next request ──> BUSY
+ *       └── broken, cancelled ───┐          └── unused for a while ──┐
+ *                                └────────> ENDING ── the keeper has forgotten it ──> freed
  *
- * A helper takes one of the box's payload slots from its start until the keeper has reaped it and was told to forget
- * it, which it refuses while the process still ends; so it is asked again until it does. The box may be gone by then:
- * it is found anew by its number each time. */
+ * A helper uses one of the box's payload slots from its start until the keeper has reaped and forgotten it. The keeper
+ * refuses to forget it while the process still ends, so the request is retried until it succeeds. The box may be gone
+ * by then: it is looked up by its number each time. */
 #define _GNU_SOURCE
 #include "front/files/box_files.h"
 
@@ -39,33 +39,33 @@ struct box_files {
     struct box_files_user *user;           /* NULL unless BUSY */
     uint64_t            box;            /* number */
     uint32_t            box_slot;
-    int64_t             box_ready_ms;   /* a box that is stopped and started again may get the same slot */
+    int64_t             box_ready_ms;   /* a restarted box may get the same slot */
     unsigned            slot;
     enum files_phase    state;
     int                 fd;             /* owned; -1 when ENDING */
     int                 theirs;         /* owned; the helper's end until it has started */
     unsigned            tries;
-    uint32_t            serial;         /* of what the keeper was asked; 0: nothing */
+    uint32_t            serial;         /* of a request to the keeper; 0: none */
     struct loop_fd      watch;
     struct loop_timer   timer;
     uint32_t            retry_ms;
     bool                held, lost;
-    /* What comes in: */
+    /* Input: */
     struct files_head   head;
-    size_t              head_size;      /* bytes of it that are there */
+    size_t              head_size;      /* bytes of it that were read */
     uint32_t            left;           /* of the frame */
-    char               *frame;          /* owned: of ENTRIES and DONE, which are taken whole */
+    char               *frame;          /* owned: of ENTRIES and DONE, which are read completely */
     size_t              frame_size;
-    /* What goes out and was not taken: */
+    /* Output that was not taken yet: */
     char               *rest;           /* owned */
     size_t              rest_at, rest_size;
 };
 
-static char piece[PIECE_BYTES];     /* of a frame that is being handed on; used by nobody across calls */
+static char piece[PIECE_BYTES];     /* of the present frame; not used across calls */
 
 /* ---- ending ---- */
 
-/* The box as it was when the helper was started; NULL if that is over. */
+/* The box from the helper's start; NULL if it is gone or was restarted. */
 static struct box *helper_box(const struct box_files *h)
 {
     struct box *box = boxes_by_number(h->front, h->box);
@@ -89,14 +89,14 @@ static void helper_free(struct box_files *h)
     free(h);
 }
 
-static void on_forgotten(const struct event *event, int *fds, size_t n_fds, void *arg)
+static void on_forgotten(const union event *event, int *fds, size_t n_fds, void *arg)
 {
     struct box_files *h = arg;
 
     (void)fds;
     (void)n_fds;
     h->serial = 0;
-    if (event->result != -EBUSY) {
+    if (event->head.result != -EBUSY) {
         helper_free(h);
         return;
     }
@@ -157,10 +157,10 @@ static void broken(struct box_files *h)
     lose(h, &e);
 }
 
-/* ---- what comes in ---- */
+/* ---- input ---- */
 
-/* Reads the frame's data, and the next head behind it in the same call. Returns bytes of data, or -1 when there is
- * nothing to be done now. */
+/* Reads the frame's data, and the next head behind it in the same call. Returns bytes of data, or -1 when nothing can
+ * be done now. */
 static ssize_t receive(struct box_files *h, char *data, size_t size)
 {
     struct iovec v[2] = { { data, size }, { (char *)&h->head + h->head_size, sizeof h->head - h->head_size } };
@@ -182,7 +182,7 @@ static ssize_t receive(struct box_files *h, char *data, size_t size)
     return (ssize_t)data_size;
 }
 
-/* A frame that is taken whole is complete. */
+/* A frame that is read completely is there. */
 static void take_frame(struct box_files *h)
 {
     struct box_files_user *u = h->user;
@@ -230,7 +230,7 @@ static bool step(struct box_files *h, bool *in_frame)
         *in_frame = true;
     }
     if (h->head.type == FILES_DATA) {
-        /* The head is needed no more: the next one may be read over it. */
+        /* The head is used up: the next one may be read over it. */
         h->head_size = 0;
         ssize_t n = receive(h, piece, h->left < sizeof piece ? h->left : sizeof piece);
         if (n < 0)
@@ -282,14 +282,14 @@ static void arm(struct box_files *h)
         broken(h);
 }
 
-/* ---- what goes out ---- */
+/* ---- output ---- */
 
 static void push_rest(struct box_files *h)
 {
     ssize_t n = send(h->fd, h->rest + h->rest_at, h->rest_size - h->rest_at, MSG_NOSIGNAL | MSG_DONTWAIT);
 
     if (n < 0 && errno != EAGAIN && errno != EINTR) {
-        /* It may have said why before it ended: that comes from reading. */
+        /* It may have sent a reason before it ended: reading will find it. */
         n = (ssize_t)(h->rest_size - h->rest_at);
         h->lost = true;
     }
@@ -314,7 +314,7 @@ static void push(struct box_files *h, const char *data, size_t size)
     size_t kept = h->rest ? h->rest_size - h->rest_at : 0;
     char *rest = malloc(kept + size - sent);
     if (!rest) {
-        h->lost = true;         /* told as broken when the helper notices */
+        h->lost = true;         /* reported as broken when the helper ends */
         (void)shutdown(h->fd, SHUT_RDWR);
         return;
     }
@@ -333,19 +333,19 @@ static void on_event(struct loop_fd *w, uint32_t events)
     struct box_files *h = container_of(w, struct box_files, watch);
 
     if (h->state == IDLE) {
-        helper_end(h);          /* it has nothing to say then but that it ends */
+        helper_end(h);          /* it can only end now */
         return;
     }
     if ((events & EPOLLOUT) && h->rest)
         push_rest(h);
     if (h->state == BUSY && h->held && (events & (EPOLLHUP | EPOLLERR)))
-        loop_fd_remove(h->front->loop, w);      /* cannot be masked; what is left is read later */
+        loop_fd_remove(h->front->loop, w);      /* EPOLLHUP cannot be masked; the rest is read later */
     if (h->state == BUSY && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
         take(h);
     arm(h);
 }
 
-/* ---- for the users ---- */
+/* ---- the interface ---- */
 
 /* Commands take slots from the other end. */
 static int free_slot(const struct box *box, int below)
@@ -356,7 +356,7 @@ static int free_slot(const struct box *box, int below)
     return -1;
 }
 
-static void on_started(const struct event *event, int *fds, size_t n_fds, void *arg);
+static void on_started(const union event *event, int *fds, size_t n_fds, void *arg);
 
 static void ask_keeper(struct box_files *h)
 {
@@ -365,7 +365,7 @@ static void ask_keeper(struct box_files *h)
     h->serial = keeper_link_request(h->front->keeper, &q, sizeof q, &h->theirs, 1, on_started, h);
 }
 
-static void nothing(const struct event *event, int *fds, size_t n_fds, void *arg)
+static void nothing(const union event *event, int *fds, size_t n_fds, void *arg)
 {
     (void)event;
     (void)fds;
@@ -373,7 +373,7 @@ static void nothing(const struct event *event, int *fds, size_t n_fds, void *arg
     (void)arg;
 }
 
-/* The slot holds a helper of an earlier front, which has ended and was not forgotten, or is about to end. */
+/* The slot has a helper of an earlier front, which has ended and was not forgotten, or is about to end. */
 static bool try_again(struct box_files *h)
 {
     struct box *box = helper_box(h);
@@ -395,19 +395,19 @@ static bool try_again(struct box_files *h)
     return true;
 }
 
-static void on_started(const struct event *event, int *fds, size_t n_fds, void *arg)
+static void on_started(const union event *event, int *fds, size_t n_fds, void *arg)
 {
     struct box_files *h = arg;
-    struct err e = event->err;
+    const struct err *e = event_failure(event);
 
     (void)fds;
     (void)n_fds;
     h->serial = 0;
-    if (event->result == -EBUSY && try_again(h))
+    if (e && e->code == EBUSY && try_again(h))
         return;
     h->theirs = fd_close(h->theirs);
-    if (event->result < 0)
-        lose(h, &e);
+    if (e)
+        lose(h, e);
 }
 
 static int start(struct box *box, unsigned slot, struct box_files **ret, struct err *e)

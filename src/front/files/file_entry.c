@@ -50,7 +50,7 @@ bool file_entry_next(const char **data, size_t *size, struct files_entry *ret, c
     return true;
 }
 
-/* A name is bytes; where they are not UTF-8, the exact ones are told beside it. */
+/* A name is bytes; if they are not UTF-8, the exact ones are added. */
 static void add_bytes(struct jsonout *j, const char *key, const char *data, size_t size)
 {
     unsigned char text[4 * (FILES_PATH_MAX + 3) / 3 + 5];

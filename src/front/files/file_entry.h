@@ -1,4 +1,4 @@
-/* What the file helper says of a file, and the same as JSON. */
+/* The file helper's entries, and their JSON. */
 #ifndef CARREL_FRONT_FILES_FILE_ENTRY_H
 #define CARREL_FRONT_FILES_FILE_ENTRY_H
 
@@ -11,7 +11,7 @@
 /* Cuts the next entry off a frame. False at its end, or if it is malformed. */
 bool file_entry_next(const char **data, size_t *size, struct files_entry *ret, const char **ret_name,
                      const char **ret_link);
-/* path NULL: only the name is told. */
+/* path NULL: only the name. */
 void file_entry_json(struct buf *out, const struct files_entry *entry, const char *name, const char *link,
                      const char *path);
 

@@ -1,9 +1,9 @@
-/* A request passes three questions, in this order: was it made by a foreign page (auth_host.c), where does it come
- * from, whose token has it. A unix peer is whom the kernel says; a token on a unix socket is not looked at. Over TCP a
- * token is hashed and the hash looked up, so that the time of the lookup tells nothing about a secret; the found row is
- * compared once more in constant time. Hashes that were not found are remembered for a moment, in a table of fixed
- * size, so that somebody who tries tokens costs no database queries for each repetition. Found ones are not remembered:
- * a revoked token ends at once. */
+/* A request passes three checks, in this order: was it made by a foreign page (auth_host.c), where does it come from,
+ * whose token has it. The kernel identifies a unix peer; a token on a unix socket is ignored. Over TCP a token is
+ * hashed and the hash looked up, so that the time of the lookup reveals nothing about a secret; the found row is
+ * compared again in constant time. Hashes that were not found are cached for a moment, in a table of fixed size, so
+ * that guessing tokens does not cost a database query for each repetition. Found ones are not cached: a revoked token
+ * ends at once. */
 #include "front/identity/auth.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@
 enum {
     UNKNOWN_COUNT = 1024,
     UNKNOWN_MS = 10000,
-    USED_MS = 60000,        /* how exact the time of a token's last use is */
+    USED_MS = 60000,        /* precision of a token's last use */
 };
 
 struct unknown {
@@ -126,7 +126,7 @@ static void scopes_format(unsigned scopes, char *text, size_t size)
 
 /* ---- tokens ---- */
 
-/* "ci-bot", or "uid:1000" for a user's own token. "anonymous" is nobody's. */
+/* "ci-bot", or "uid:1000" for a user's own token. "anonymous" is reserved. */
 static int check_identity(const char *identity, struct err *e)
 {
     static const char uid[] = "uid:", grant[] = "grant:";
@@ -204,10 +204,10 @@ static void remember_unknown(struct auth *a, const unsigned char hash[32])
     u->until_ms = clock_monotonic_us() / 1000 + UNKNOWN_MS;
 }
 
-/* What is needed of a found row after its strings are gone. */
+/* The parts of a found row that are needed after its strings are gone. */
 struct found {
     unsigned char   hash[32];
-    bool            is_found, is_revoked, is_expired, is_stale;     /* stale: used_ms should be written */
+    bool            is_found, is_revoked, is_expired, is_stale;     /* stale: used_ms must be written */
     int64_t         now_ms;
     char            id[32];
     struct identity identity;
@@ -222,7 +222,7 @@ static int take_token(const struct db_token *token, void *arg)
     f->is_found = true;
     f->is_revoked = token->revoked || auth_scopes_parse(token->scopes, &f->identity.scopes, NULL) < 0;
     f->is_expired = token->expires_ms && token->expires_ms <= f->now_ms;
-    /* A clock that was set back must not stop the writing for long. */
+    /* A clock that was set back must not stop the updates for long. */
     f->is_stale = f->now_ms - token->used_ms >= USED_MS || token->used_ms > f->now_ms + USED_MS;
     snprintf(f->id, sizeof f->id, "%s", token->id);
     snprintf(f->identity.name, sizeof f->identity.name, "%s", token->identity);
@@ -235,7 +235,7 @@ static int refuse(int status, const char *why, const char **ret_why)
     return status;
 }
 
-/* The request is good whether or not this can be written. */
+/* The request is valid whether or not this can be written. */
 static void note_use(struct auth *a, const struct found *f)
 {
     uint64_t now = clock_monotonic_us() / 1000;
@@ -304,16 +304,16 @@ static int unix_identity(const struct auth *a, const struct http_peer *peer, str
     uid_t uid = peer->credentials.uid;
 
     if (uid == (uid_t)-1)
-        return refuse(401, "the kernel does not tell who connected", ret_why);
+        return refuse(401, "the kernel does not report the user of this connection", ret_why);
     bool is_owner = uid == 0 || uid == a->server_uid;
     if (a->owner_only && !is_owner)
         return refuse(403, "this server serves only the user who started it; start your own with 'carrel serve'",
                       ret_why);
-    /* A box of a server that is not root's has the rights of the server's user; nobody else may have those. */
+    /* If the server is not root's, a box has the rights of the server's user; no other user may have those. */
     if (a->server_uid != 0 && !is_owner)
         return refuse(403,
-                      "this server was started by another user, and without root it serves nobody else; start your own "
-                      "with 'carrel serve'",
+                      "this server was started by another user, and without root it serves no other user; start your "
+                      "own with 'carrel serve'",
                       ret_why);
     *ret = (struct identity){ .uid = uid, .gid = peer->credentials.gid, .scopes = SCOPE_ALL };
     if (is_owner)
@@ -322,7 +322,7 @@ static int unix_identity(const struct auth *a, const struct http_peer *peer, str
     return 0;
 }
 
-/* /v1/boxes/BOX/ports/...: what a box's own page asks of its server. */
+/* /v1/boxes/BOX/ports/...: requests of a box's own page to its server. */
 static bool is_of_a_port(struct http_text path)
 {
     static const char boxes[] = "/v1/boxes/", ports[] = "/ports/";
@@ -335,7 +335,7 @@ static bool is_of_a_port(struct http_text path)
     return (size_t)(end - at) >= sizeof ports - 1 && memcmp(at, ports, sizeof ports - 1) == 0;
 }
 
-/* Where a grant's token is good, and all that it is good for. */
+/* The only paths that accept a grant's token. */
 static bool is_of_a_grant(struct http_text path)
 {
     static const char mcp[] = "/mcp/services/";
@@ -364,7 +364,7 @@ static int tcp_identity(struct auth *a, const struct http_request *r, const stru
         return refuse(401, "a token is needed: Authorization: Bearer TOKEN", ret_why);
     if (!peer_is_loopback(r->peer))
         return refuse(401, "a token is needed from another machine: Authorization: Bearer TOKEN", ret_why);
-    /* Whoever has a token shows it; this identity a page of a hostile box would have by itself. */
+    /* A caller with a token must send it; otherwise a page of a hostile box would have this identity without one. */
     if (auth_source_is_page(&a->rules, source) && !is_of_a_port(r->head.path))
         return refuse(403, "a page may not use this server without a token; add its origin to 'origins'", ret_why);
     *ret = (struct identity){ .name = "anonymous", .scopes = SCOPE_ALL, .uid = (uid_t)-1, .gid = (gid_t)-1 };
@@ -391,7 +391,7 @@ int auth_request(struct auth *a, const struct http_request *r, struct identity *
         return status;
     struct identity who = { 0 };
     status = source.is_unix ? unix_identity(a, r->peer, &who, ret_why) : tcp_identity(a, r, &source, &who, ret_why);
-    /* Over the unix socket the token says less than the peer; there it counts, too. */
+    /* Over the unix socket the peer normally decides; on a grant's paths the token counts, too. */
     if (status == 0 && source.is_unix && is_of_a_grant(h->path) && http_head_get(h, "authorization").data)
         status = tcp_identity(a, r, &source, &who, ret_why);
     if (status == 0 && who.scopes & SCOPE_GRANT && !is_of_a_grant(h->path))

@@ -1,6 +1,6 @@
-/* See auth_host.h. Hosts are compared by meaning: addresses as bytes, names in lower case without the final dot. The
- * spellings of an address that a browser rewrites before it sends them (127.1, 0x7f000001) are refused rather than
- * understood: no honest client sends them, and a proxy might read them otherwise. */
+/* See auth_host.h. Hosts are compared by meaning: addresses as bytes, names in lower case without the final dot.
+ * Spellings of an address that a browser normalizes before it sends them (127.1, 0x7f000001) are refused: no honest
+ * client sends them, and a proxy might read them differently. */
 #include "front/identity/auth_host.h"
 
 #include <arpa/inet.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* Digits up to the end, or nothing at all. */
+/* Digits up to the end, or nothing. */
 static int parse_port(struct http_text text, int *ret)
 {
     int port = 0;
@@ -32,7 +32,7 @@ static int parse_port(struct http_text text, int *ret)
     return 0;
 }
 
-/* h->name holds the text. */
+/* h->name has the text. */
 static int set_ipv6(struct host *h)
 {
     struct in6_addr address;
@@ -60,7 +60,7 @@ static bool looks_like_ipv4(const char *name)
     return last[strspn(last, "0123456789")] == 0;
 }
 
-/* h->name holds the text, in lower case. */
+/* h->name has the text, in lower case. */
 static int set_name(struct host *h)
 {
     size_t length = strlen(h->name), label = 0;
@@ -98,7 +98,7 @@ int host_parse(struct http_text text, struct host *ret)
 
     if ((has_brackets && !end) || length >= sizeof h.name || length == 0)
         return -EINVAL;
-    for (size_t i = 0; i < length; i++)     /* a NUL ends the name early, and then the lengths differ */
+    for (size_t i = 0; i < length; i++)     /* a NUL ends the name early, so the lengths differ */
         h.name[i] = (char)tolower((unsigned char)text.data[start + i]);
     if (strlen(h.name) != length)
         return -EINVAL;
@@ -196,7 +196,7 @@ int auth_rules_init(struct auth_rules *rules, const struct config *config, struc
 
 bool auth_host_allowed(const struct auth_rules *rules, const struct host *h)
 {
-    if (host_is_any(h)) /* browsers take 0.0.0.0 to this machine; nobody is told to go there */
+    if (host_is_any(h)) /* browsers resolve 0.0.0.0 to this machine; no user should use it */
         return false;
     if (host_is_loopback(h))
         return true;
@@ -229,8 +229,8 @@ static int forbid(const char *why, const char **ret_why)
     return 403;
 }
 
-/* A request that a foreign page made without Origin: an image, a script, a form. Following a link to us is
- * no attack. */
+/* A request that a foreign page made without Origin: an image, a script, a form. Following a link to us is no
+ * attack. */
 static bool is_foreign_fetch(const struct auth_source *s)
 {
     if (!s->site.data || http_text_is(s->site, "same-origin") || http_text_is(s->site, "none"))
@@ -261,8 +261,8 @@ int auth_source_check(const struct auth_rules *rules, const struct auth_source *
     return 0;
 }
 
-/* Some programs send an Origin as well; a WebSocket of some browsers has no Sec-Fetch-Site. A page can choose neither
- * that field nor, where it is missing, User-Agent. */
+/* Some programs send an Origin as well; a WebSocket of some browsers lacks Sec-Fetch-Site. A page controls neither that
+ * field nor, where it is missing, User-Agent. */
 static bool is_browser_at_work(const struct auth_source *s)
 {
     static const char agent[] = "Mozilla/";

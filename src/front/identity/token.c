@@ -1,4 +1,4 @@
-/* See token.h. No allocation: a token has a fixed size, and what is longer is none. */
+/* See token.h. No allocation: a token has a fixed size, and a longer text is none. */
 #include "front/identity/token.h"
 
 #include <errno.h>
@@ -82,7 +82,7 @@ int token_from_field(struct http_text value, struct http_text *ret)
     for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++) {
         size_t n = strlen(schemes[i]);
         if (value.size == n - 1 && strncasecmp(value.data, schemes[i], n - 1) == 0)
-            return -ENOENT;     /* Jupyter's gateway client says "token " when it has none */
+            return -ENOENT;     /* Jupyter's gateway client sends "token " when it has none */
         if (value.size <= n || strncasecmp(value.data, schemes[i], n) != 0)
             continue;
         *ret = http_text_trim((struct http_text){ value.data + n, value.size - n });
@@ -99,7 +99,7 @@ static int hex_digit(char c)
                                   : -1;
 }
 
-/* Decodes %XX; what does not fit or is not sound is not a token. */
+/* Decodes %XX; a text that does not fit or is malformed is no token. */
 static int unescape(struct http_text raw, char storage[TOKEN_SECRET_SIZE], struct http_text *ret)
 {
     size_t n = 0;

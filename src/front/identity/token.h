@@ -15,16 +15,14 @@ enum {
 MUST_CHECK int token_make_id(char ret[TOKEN_ID_SIZE]);          /* 0 or -errno */
 MUST_CHECK int token_make_secret(char ret[TOKEN_SECRET_SIZE]);  /* 0 or -errno */
 
-/* Whether this could be a secret of ours at all. */
+/* Whether the text has the form of a secret. */
 bool           token_is_sound(struct http_text text);
 /* 0 or -EIO if libcrypto fails. */
 MUST_CHECK int token_hash(struct http_text secret, unsigned char ret[32]);
 
-/* What an Authorization field says: the token of "Bearer T" or "token T". 0, or -EBADMSG for any other scheme
- * or shape. */
+/* The token in an Authorization field: "Bearer T" or "token T". 0, or -EBADMSG for any other scheme or form. */
 MUST_CHECK int token_from_field(struct http_text value, struct http_text *ret);
-/* The value of token= in a query, decoded to storage. 0, -ENOENT, or -EBADMSG if it is there but cannot be a token, or
- * twice. */
+/* The value of token= in a query, decoded to storage. 0, -ENOENT, or -EBADMSG if it is malformed or repeated. */
 MUST_CHECK int token_from_query(struct http_text query, char storage[TOKEN_SECRET_SIZE], struct http_text *ret);
 
 #endif

@@ -1,5 +1,5 @@
-/* How kernels end, and how they begin anew. A death is told at once, with its outcome and a reason in words; the kernel
- * stays, dead, until somebody restarts or forgets it. */
+/* How kernels end and restart. Clients learn of a death at once, with its outcome and a reason; the kernel stays dead
+ * until it is restarted or forgotten. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -7,19 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "front/boxes/box_private.h"
-#include "front/execs/exec_private.h"
 #include "front/front.h"
 #include "front/kernels/kernel_private.h"
 
-/* Only of one that was not ready yet: afterwards any cell can say such words and leave with such a status. */
+/* Only for a kernel that was not ready yet: afterwards any cell can print such a line and exit with such a status. */
 static void add_last_words(const struct kernel *k, const struct exec *x, char *text, size_t size)
 {
     const struct kernel_private *p = kernel_private(k);
     size_t n = strlen(text);
     char words[400];
 
-    if (kernel_link_last_words(p->tail, p->tail_size, x->end.code, words, sizeof words))
+    if (guest_link_last_words(p->tail, p->tail_size, x->end.code, words, sizeof words))
         snprintf(text, size, "%s", words);
     else if (words[0])
         snprintf(text + n, size - n, ": %s", words);
@@ -29,7 +27,7 @@ static void say_why(struct kernel *k, const struct exec *x)
 {
     struct kernel_private *p = kernel_private(k);
     const struct config *config = &k->front->config;
-    uint32_t template = k->spec ? config_template_find(config, k->spec) : k->box->settings.template;
+    uint32_t template = k->spec ? config_template_find(config, k->spec) : box_template(k->box);
 
     k->outcome = p->end_outcome ? p->end_outcome : x->outcome ? x->outcome : OUTCOME_ERROR;
     if (p->end_outcome)
@@ -79,7 +77,7 @@ static void died(struct kernel *k)
     struct kernel_private *p = kernel_private(k);
     struct exec *x = k->exec;
 
-    kernel_link_drain(&p->link);
+    guest_link_drain(&p->link);
     kernel_raw_end(k);
     loop_timer_cancel(k->front->loop, &p->close_timer);
     kernel_ladder_end(k, NULL);
@@ -90,10 +88,10 @@ static void died(struct kernel *k)
     if (p->gone)
         return;
     k->exec = NULL;
-    x->kernel = NULL;
+    x->owned_by = NULL;
     if (x->failure.code && k->way != KERNEL_COLD && !p->must_exec && !p->end_outcome && !p->restart_wanted) {
-        p->must_exec = true;            /* the zygote could not; an interpreter of its own can */
-        kernel_link_rewind(&p->link);
+        p->must_exec = true;            /* forking failed; an exec'd interpreter may work */
+        guest_link_rewind(&p->link);
         start_anew(k);
         return;
     }
@@ -101,28 +99,36 @@ static void died(struct kernel *k)
         start_anew(k);
         return;
     }
-    kernel_link_close(&p->link);
+    guest_link_close(&p->link);
     say_why(k, x);
     k->front->metrics.kernels_died++;
     kernel_set_state(k, KERNEL_DEAD);
 }
 
-void kernels_on_exec_change(struct exec *x)
+void kernel_process_ended(struct exec *x)
 {
-    struct kernel *k = x->kernel;
+    if (x->owned_by)
+        died(x->owned_by);
+}
 
-    if (!k)
+/* In a box that was made for this caller (no token: not from the pool) the first kernel was forked for it, too. */
+enum kernel_way kernel_way_of(const struct kernel *k, enum way way)
+{
+    return way == WAY_PARKED && k->box->token ? KERNEL_PARKED : way == WAY_EXECUTED ? KERNEL_COLD : KERNEL_FORKED;
+}
+
+void kernel_process_runs(struct exec *x, const struct exec_birth *birth)
+{
+    struct kernel *k = x->owned_by;
+
+    if (birth->cpu_us > x->box->unbilled_us)
+        x->box->unbilled_us = birth->cpu_us;
+    if (!k || k->way == KERNEL_COLD)
         return;
-    if (x->state == EXEC_ENDED) {
-        died(k);
-        return;
-    }
-    if (x->state != EXEC_RUNNING || k->way == KERNEL_COLD)
-        return;
-    k->way = x->way == KERNEL_PARKED ? KERNEL_PARKED : KERNEL_FORKED;
-    kernel_link_confirm(&kernel_private(k)->link);
+    k->way = kernel_way_of(k, birth->way) == KERNEL_PARKED ? KERNEL_PARKED : KERNEL_FORKED;
+    guest_link_confirm(&kernel_private(k)->link);
     if (k->state == KERNEL_STARTING)
-        kernel_set_state(k, KERNEL_IDLE);       /* it was ready before it was asked for */
+        kernel_set_state(k, KERNEL_IDLE);       /* it was ready before the request */
 }
 
 int kernel_restart(struct kernel *k, struct err *e)
@@ -137,7 +143,7 @@ int kernel_restart(struct kernel *k, struct err *e)
     k->restarts++;
     p->restart_wanted = true;
     kernel_ladder_end(k, NULL);
-    kernel_link_close(&p->link);        /* what waits is for the interpreter that ends; what comes now for the next */
+    guest_link_close(&p->link);        /* queued messages are for the ending interpreter, new ones for the next */
     p->cell_waits = p->interrupt_waits = false;
     kernel_set_state(k, KERNEL_RESTARTING);
     if (p->gone)
@@ -164,15 +170,11 @@ int kernel_interrupt(struct kernel *k, struct err *e)
 void kernel_end(struct kernel *k, const char *reason)
 {
     struct kernel_private *p = kernel_private(k);
-    struct err ignored;
 
     if (p->gone)
         return;
-    if (k->exec) {
-        k->exec->is_nobodys = true;     /* the signal may be lost, with the keeper's connection or with us */
-        exec_save(k->exec);
-        (void)!exec_signal(k->exec, SIGKILL, &ignored);
-    }
+    if (k->exec)
+        exec_disown(k->exec);
     if (k->state != KERNEL_DEAD) {
         k->outcome = OUTCOME_KILLED;
         snprintf(k->reason, sizeof k->reason, "%s", reason);
@@ -183,8 +185,10 @@ void kernel_end(struct kernel *k, const char *reason)
     kernel_forget(k);
 }
 
-void kernels_on_box_end(struct box *box)
+void kernels_on_box_end(struct box *box, enum phase phase, enum box_reason reason)
 {
+    (void)phase;
+    (void)reason;
     while (box->kernels)
         kernel_end(box->kernels, "the box has ended");
 }

@@ -1,6 +1,6 @@
-/* Stopping a cell that nobody waits for any more: SIGINT to the process group; a second later again, and a message;
- * after two seconds SIGTERM, after three SIGKILL. The ladder ends as soon as the kernel says that the cell is over, and
- * then the interpreter is as it was. */
+/* Stops a cell whose client is gone or whose time is over: SIGINT to the process group; a second later again, and a
+ * message; after two seconds SIGTERM, after three SIGKILL. The ladder ends as soon as the kernel reports the cell's
+ * end; the interpreter then keeps its state. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stddef.h>
@@ -66,7 +66,7 @@ void kernel_ladder_begin(struct kernel *k)
 {
     struct kernel_private *p = kernel_private(k);
 
-    /* What runs before it is somebody else's, and an interpreter that starts would not survive a signal. */
+    /* The running cell may be another client's, and a starting interpreter would not survive a signal. */
     if (p->ladder_id[0] && p->ladder_step == 0 && strcmp(p->ladder_id, p->running_id) == 0)
         climb(k);
 }

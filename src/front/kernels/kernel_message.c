@@ -1,48 +1,47 @@
-/* Messages in the layout of proto/kernel.h. Its JSON objects are looked at and not taken apart. */
+/* Messages in the layout of proto/kernel.h. Their JSON objects are scanned, without building trees. */
 #define _GNU_SOURCE
 #include <endian.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "front/kernels/kernel_private.h"
+#include "base/list.h"
+#include "front/kernels/kernel_message.h"
+
+struct kernel_message *kernel_message_of(struct guest_message *raw)
+{
+    return raw ? container_of(raw, struct kernel_message, raw) : NULL;
+}
 
 struct kernel_message *kernel_message_new(size_t size)
 {
-    struct kernel_message *m = malloc(sizeof *m + size + 1);
-
-    if (!m)
-        return NULL;
-    *m = (struct kernel_message){ .refs = 1, .size = size };
-    m->data[size] = '\0';
-    return m;
+    return kernel_message_of(guest_message_new(offsetof(struct kernel_message, raw), size));
 }
 
 void kernel_message_ref(struct kernel_message *m)
 {
-    m->refs++;
+    guest_message_ref(&m->raw);
 }
 
 void kernel_message_unref(struct kernel_message *m)
 {
-    if (m && --m->refs == 0)
-        free(m);
+    if (m)
+        guest_message_unref(&m->raw);
 }
 
 static uint64_t number_at(const struct kernel_message *m, size_t i)
 {
     uint64_t value;
 
-    memcpy(&value, m->data + 8 * i, 8);
+    memcpy(&value, m->raw.data + 8 * i, 8);
     return le64toh(value);
 }
 
-/* Between the i-th offset and the next; the offsets are checked. */
+/* The part between the i-th offset and the next; the offsets are checked. */
 static struct iovec part_at(const struct kernel_message *m, size_t i)
 {
     uint64_t from = number_at(m, 1 + i), to = number_at(m, 2 + i);
 
-    return (struct iovec){ .iov_base = (char *)(uintptr_t)m->data + from, .iov_len = (size_t)(to - from) };
+    return (struct iovec){ .iov_base = (char *)(uintptr_t)m->raw.data + from, .iov_len = (size_t)(to - from) };
 }
 
 struct iovec kernel_message_buffer(const struct kernel_message *m, unsigned i)
@@ -57,21 +56,21 @@ struct jsonslice kernel_message_part(const struct kernel_message *m, enum kernel
 
 static const char *read_offsets(struct kernel_message *m)
 {
-    if (m->size < KERNEL_MESSAGE_LEAST || m->size > LINK_MESSAGE_MOST)
+    if (m->raw.size < KERNEL_MESSAGE_LEAST || m->raw.size > LINK_MESSAGE_MOST)
         return "a message of an impossible size";
     uint64_t n = number_at(m, 0);
-    if (n < KERNEL_OFFSETS_LEAST || n > KERNEL_OFFSETS_LEAST + KERNEL_BUFFERS_MOST || 8 * (n + 1) > m->size)
+    if (n < KERNEL_OFFSETS_LEAST || n > KERNEL_OFFSETS_LEAST + KERNEL_BUFFERS_MOST || 8 * (n + 1) > m->raw.size)
         return "a message with an impossible number of parts";
     uint64_t last = 8 * (n + 1);
     if (number_at(m, 1) != last)
         return "a message whose parts do not begin after its offsets";
     for (size_t i = 2; i <= n; i++) {
         uint64_t next = number_at(m, i);
-        if (next < last || next > m->size)
+        if (next < last || next > m->raw.size)
             return "a message with wrong offsets";
         last = next;
     }
-    if (last != m->size)
+    if (last != m->raw.size)
         return "a message that does not end where its offsets say";
     m->n_buffers = (unsigned)(n - KERNEL_OFFSETS_LEAST);
     return NULL;
@@ -85,7 +84,7 @@ static const char *read_channel(struct kernel_message *m)
     return m->channel < KERNEL_CHANNELS ? NULL : "a message on an unknown channel";
 }
 
-/* Absent is "", but what is there must be right. */
+/* A missing member is ""; a present one must be valid. */
 static bool read_text(struct jsonslice header, const char *name, char *text, size_t size)
 {
     struct jsonslice value = jsonscan_find(header, name);
@@ -121,7 +120,7 @@ const char *kernel_message_read(struct kernel_message *m)
 static void put_number(struct kernel_message *m, size_t i, uint64_t value)
 {
     value = htole64(value);
-    memcpy(m->data + 8 * i, &value, 8);
+    memcpy(m->raw.data + 8 * i, &value, 8);
 }
 
 int kernel_message_make(enum kernel_channel channel, const struct iovec part[KERNEL_PARTS], const struct iovec *buffer,
@@ -143,13 +142,13 @@ int kernel_message_make(enum kernel_channel channel, const struct iovec part[KER
     put_number(m, 0, n);
     size_t at = 8 * (n + 1);
     put_number(m, 1, at);
-    memcpy(m->data + at, name, strlen(name));
+    memcpy(m->raw.data + at, name, strlen(name));
     at += strlen(name);
     for (unsigned i = 0; i < KERNEL_PARTS + n_buffers; i++) {
         const struct iovec *from = i < KERNEL_PARTS ? &part[i] : &buffer[i - KERNEL_PARTS];
         put_number(m, 2 + i, at);
         if (from->iov_len)
-            memcpy(m->data + at, from->iov_base, from->iov_len);
+            memcpy(m->raw.data + at, from->iov_base, from->iov_len);
         at += from->iov_len;
     }
     put_number(m, n, at);

@@ -1,6 +1,6 @@
-/* What C code and child processes of a kernel print to its standard output and error comes through pipes, as bytes. It
- * becomes stream messages of the cell that runs, or ran last: characters that are cut between two reads are put
- * together, what is not UTF-8 becomes U+FFFD. */
+/* Output of a kernel's C code and child processes comes through pipes, as bytes. It becomes stream messages of the
+ * present or last cell: characters that are cut between two reads are joined, bytes that are not UTF-8 become
+ * U+FFFD. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ enum { RAW_MOST = 1 << 20 };
 
 static const char *const names[2] = { "stdout", "stderr" };
 
-/* How many bytes at the end are the beginning of a character that is not complete. */
+/* The number of bytes at the end that begin an incomplete character. */
 static size_t cut_bytes(const unsigned char *data, size_t size)
 {
     for (size_t back = 1; back <= 3 && back <= size; back++) {

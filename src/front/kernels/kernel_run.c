@@ -1,8 +1,8 @@
-/* WAITING (for its turn) -> sent -> replied and idle -> billed -> over. What ends a run early: its kernel's death; its
- * time or its output is over, or its client is gone, which all begin with the interrupt ladder and end as the others
- * do. Reply and idle come on two channels, so a stock kernel's may come in either order. The bill is read from
- * the box's meter; while there is none it is asked for when the first of them is there, so that it comes about when the
- * other does. */
+/* WAITING (in the queue) -> sent -> replied and idle -> billed -> over. A run ends early by its kernel's death; by a
+ * timeout, by too much output, or because its client is gone, which all begin with the interrupt ladder and end like
+ * the others. Reply and idle come on two channels, so a stock kernel's may come in either order. If the bill
+ * (kernel_bill.c) takes time, it is requested when the first of them is there, so that it is ready about when the other
+ * comes. */
 #define _GNU_SOURCE
 #include "front/kernels/kernel_run.h"
 
@@ -35,7 +35,7 @@ static void run_free(struct kernel_run *run)
         }
     loop_timer_cancel(front->loop, &run->timer);
     loop_task_cancel(front->loop, &run->end_task);
-    boxes_cancel(front, run);
+    kernel_bill_cancel(&run->bill);
     share_leave(&run->share);
     free((char *)(uintptr_t)run->options.code);
     json_decref(run->refused);
@@ -62,43 +62,16 @@ static void on_end_task(struct loop_task *t)
     finish(container_of(t, struct kernel_run, end_task));
 }
 
-static void bill(struct kernel_run *run, uint64_t cpu_us, uint64_t peak_bytes)
+/* The cell may have been over for a while. */
+static void on_billed(struct kernel_bill *b)
 {
-    uint64_t before_us = run->baseline_us > run->box->unbilled_us ? run->baseline_us : run->box->unbilled_us;
+    struct kernel_run *run = container_of(b, struct kernel_run, bill);
 
-    run->has_usage = true;
-    run->cpu_us = cpu_us > before_us ? cpu_us - before_us : 0;
-    run->peak_bytes = peak_bytes;
-    run->box->billed_us = cpu_us;
-}
-
-static void on_usage(struct box *box, const struct frame_usage *u, const struct err *e, void *arg)
-{
-    struct kernel_run *run = arg;
-
-    (void)box;
-    run->has_usage = true;
-    if (!e)
-        bill(run, u->cpu_us, u->memory_peak_bytes);
     if (!run->kernel)
         finish(run);
 }
 
-static void ask_usage(struct kernel_run *run)
-{
-    struct err ignored;
-    uint64_t cpu_us, peak_bytes;
-
-    if (run->wants_usage)
-        return;
-    run->wants_usage = true;
-    if (box_meter_read(run->box, &cpu_us, &peak_bytes))
-        bill(run, cpu_us, peak_bytes);
-    else
-        run->has_usage = box_usage(run->box, on_usage, run, &ignored) < 0;
-}
-
-/* The kernel has nothing more to do with it. */
+/* The kernel is done with it. */
 static void leave(struct kernel_run *run, enum outcome outcome, const char *reason)
 {
     struct kernel *k = run->kernel;
@@ -122,8 +95,7 @@ static void leave(struct kernel_run *run, enum outcome outcome, const char *reas
         *at = run->next;
     run->next = run->box->leaving;
     run->box->leaving = run;
-    ask_usage(run);
-    if (run->has_usage)
+    if (kernel_bill_close(&run->bill))
         loop_task_add(loop, &run->end_task);
     begin_next(k);
 }
@@ -172,7 +144,7 @@ static void end_of_cell(struct kernel_run *run)
 
 static void stop(struct kernel_run *run, enum outcome why)
 {
-    if (!run->stopped) {        /* only then: what it says from now on must not give it more time */
+    if (!run->stopped) {        /* only once: later messages must not extend its time */
         bool had_time = run->began || why == OUTCOME_TIMEOUT;
         run->stopped = why;
         loop_timer_set(run->kernel->front->loop, &run->timer, had_time ? REPLY_PATIENCE_MS : START_PATIENCE_MS);
@@ -180,7 +152,7 @@ static void stop(struct kernel_run *run, enum outcome why)
     kernel_stop_cell(run->kernel, run->id);
 }
 
-/* Whoever says idle and busy in turns would climb the ladder's first step for ever. */
+/* A kernel that alternates between idle and busy would stay on the ladder's first step for ever. */
 static void give_up(struct kernel_run *run)
 {
     loop_timer_set(run->kernel->front->loop, &run->timer, REPLY_PATIENCE_MS);
@@ -193,7 +165,7 @@ static void on_timeout(struct loop_timer *t)
 {
     struct kernel_run *run = container_of(t, struct kernel_run, timer);
 
-    if (run->idle) {            /* there is nothing to interrupt, only a reply that never came */
+    if (run->idle) {            /* nothing to interrupt, only a reply that never came */
         leave(run, run->stopped ? run->stopped : OUTCOME_TIMEOUT,
               "the kernel said that the cell was over and did not reply");
         return;
@@ -210,7 +182,7 @@ static void on_timeout(struct loop_timer *t)
         kernel_condemn(run->kernel, OUTCOME_TIMEOUT, "the kernel had nothing else to do and did not begin the cell");
 }
 
-/* Its time counts from here: how long an interpreter takes to start is not the cell's doing. */
+/* Its timeout starts here, because the start of an interpreter is not the cell's fault. */
 static void note_begin(struct kernel_run *run)
 {
     run->began = true;
@@ -233,13 +205,13 @@ static void note_reply(struct kernel_run *run, const struct kernel_message *m)
         run->execution_count = count;
 }
 
-/* Once it has said both. */
+/* Ends the cell once reply and idle have come. */
 static void look_at_end(struct kernel_run *run)
 {
     if (run->replied && run->idle)
         end_of_cell(run);
-    else if (run->box->meter.cpu < 0)
-        ask_usage(run);
+    else if (kernel_bill_takes_time(&run->bill))
+        (void)kernel_bill_close(&run->bill);
 }
 
 /* The beginning of a stream message: these bytes, still escaped, of its text. NULL: no memory. */
@@ -264,8 +236,8 @@ static struct kernel_message *cut_stream(const struct kernel_message *m, struct 
     return cut;
 }
 
-/* What is printed counts by its text and is told up to the last byte that is allowed; of what else a cell says, the
- * content counts, and half of it would be of no use. */
+/* Stream output counts by its text and is passed on up to the last allowed byte; other messages count by their content,
+ * and are passed on completely or not at all. */
 static bool take_output(struct kernel_run *run, struct kernel_message *m)
 {
     size_t left = run->options.output_bytes - run->output_bytes, bytes = m->part[PART_CONTENT].iov_len, told = 0;
@@ -362,7 +334,7 @@ static void begin(struct kernel_run *run)
     struct kernel *k = run->kernel;
     struct err e = { 0 };
 
-    run->baseline_us = k->box->billed_us;
+    kernel_bill_open(&run->bill, run->box, on_billed);
     run->started_us = loop_now_us();
     run->interrupts = kernel_private(k)->interrupts;
     int r = k->state == KERNEL_DEAD ? kernel_restart(k, &e) : 0;
@@ -393,7 +365,7 @@ static void on_begin(struct loop_task *t)
         begin(run);
 }
 
-/* From the loop: it is asked for from under callbacks. */
+/* From the loop, because callbacks request it. */
 static void begin_next(struct kernel *k)
 {
     struct kernel_private *p = kernel_private(k);
@@ -430,7 +402,7 @@ int kernel_run_start(struct kernel *k, const struct kernel_run_options *o, struc
     run->options.code = code;
     run->kernel = k;
     run->box = k->box;
-    run->baseline_us = k->box->billed_us;
+    kernel_bill_open(&run->bill, k->box, on_billed);
     run->timer.on_expire = on_timeout;
     run->end_task.on_run = on_end_task;
     run->client.on_message = on_message;
@@ -487,7 +459,7 @@ void kernel_run_abandon(struct kernel_run *run)
         return;
     run->abandoned = true;
     if (!run->kernel)
-        return;         /* the bill is on its way */
+        return;         /* the bill is pending */
     kernel_run_resume(run);
     if (run->sent && !run->idle)
         stop(run, OUTCOME_INTERRUPTED);

@@ -1,5 +1,5 @@
-/* What goes to a kernel. It is checked as strictly as what comes from one: a kernel that we start is never made to read
- * what it could misunderstand. */
+/* Messages to a kernel. They are checked as strictly as messages from one, so that a kernel never has to read an
+ * ambiguous message. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -32,9 +32,9 @@ static int hand_over(struct kernel *k, struct kernel_message *m, struct err *e)
     if (r == 0 && strcmp(m->type, "execute_request") == 0 &&
         (k->state == KERNEL_STARTING || k->state == KERNEL_RESTARTING))
         p->cell_waits = true;
-    if (r == 0 && (r = kernel_link_send(&p->link, m)) < 0)
+    if (r == 0 && (r = guest_link_send(&p->link, &m->raw)) < 0)
         r = r == -EDQUOT    ? err_set(e, EDQUOT, STEP_USAGE, SHARE_FULL)
-            : r == -ENOBUFS ? err_set(e, ENOBUFS, STEP_USAGE, "the kernel does not read what is sent to it")
+            : r == -ENOBUFS ? err_set(e, ENOBUFS, STEP_USAGE, "the kernel does not read its messages")
                             : err_at(e, -r, STEP_MEMORY, 0, "message");
     kernel_message_unref(m);
     if (r == 0) {

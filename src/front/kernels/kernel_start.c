@@ -1,5 +1,5 @@
-/* The process of a kernel: the template's interpreter with what is in the guest directory, forked from the family's
- * zygote where that is possible and nothing was asked for that must be there when an interpreter starts. */
+/* The process of a kernel: the template's interpreter with the files of the guest directory, forked from the family's
+ * zygote if possible and if the request needs nothing that only the start of an interpreter can set. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <jansson.h>
@@ -13,28 +13,40 @@
 #include "front/execs/execs.h"
 #include "front/front.h"
 #include "front/kernels/kernel_private.h"
+#include "front/secrets/secret_uses.h"
 
-/* Variables that an interpreter reads when it starts: one that is forked would not heed them. */
+/* Variables that an interpreter reads at its start: a forked one would ignore them. */
 static bool is_early(const char *variable)
 {
     return strncmp(variable, "PYTHON", 6) == 0 || strncmp(variable, "LD_", 3) == 0 ||
            strncmp(variable, "VIRTUAL_ENV=", 12) == 0;
 }
 
+static bool is_early_name(const char *name)
+{
+    char start[16];
+
+    snprintf(start, sizeof start, "%.13s=", name);
+    return is_early(start);
+}
+
 static bool has_early(const struct kernel *k)
 {
+    json_t *const secrets[] = { k->box->settings.secrets, k->secrets };
     const char *key;
     json_t *value;
+    size_t at;
 
     for (char **v = k->env; v && *v; v++)
         if (is_early(*v))
             return true;
-    json_object_foreach(k->box->settings.env, key, value) {
-        char name[16];
-        snprintf(name, sizeof name, "%.13s=", key);
-        if (is_early(name))
+    json_object_foreach(k->box->settings.env, key, value)
+        if (is_early_name(key))
             return true;
-    }
+    for (size_t i = 0; i < 2; i++)
+        json_array_foreach(secrets[i], at, value)
+            if (secret_use_variable(value) && is_early_name(secret_use_variable(value)))
+                return true;
     return false;
 }
 
@@ -49,41 +61,42 @@ static int set_variable(json_t *all, const char *variable)
     return json_object_set_new(all, name, json_string(equals + 1));
 }
 
-static char **make_env(const struct kernel *k, uint32_t template)
+static int make_env(const struct kernel *k, uint32_t template, char ***ret, struct err *e)
 {
     json_t *own = json_object();
     int r = own ? 0 : -1;
 
     for (char **v = k->env; r == 0 && v && *v; v++)
         r = set_variable(own, *v);
-    char **env = r == 0 ? exec_env_make(k->box, template, &own, 1) : NULL;
+    r = r == 0 ? exec_env_make(k->box, template, &own, 1, k->secrets, ret, e)
+               : err_at(e, ENOMEM, STEP_MEMORY, 0, "kernel");
     json_decref(own);
-    return env;
+    return r;
 }
 
 static const struct config_template *find_template(const struct kernel *k, uint32_t *ret)
 {
     const struct config *config = &k->front->config;
 
-    *ret = k->spec ? config_template_find(config, k->spec) : k->box->settings.template ? k->box->settings.template : 1;
+    *ret = k->spec ? config_template_find(config, k->spec) : box_template(k->box) ? box_template(k->box) : 1;
     return config_template(config, *ret);
 }
 
-/* What the next front must know. */
+/* The state that the next front needs. */
 static json_t *describe(const struct kernel *k)
 {
     json_t *env = json_array();
 
     for (char **v = k->env; v && *v; v++)
         json_array_append_new(env, json_string(*v));
-    return json_pack("{s:s,s:s,s:s?,s:s?,s:i,s:o}", "id", k->id, "name", k->name, "spec", k->spec, "cwd", k->cwd,
-                     "restarts", (int)k->restarts, "env", env);
+    return json_pack("{s:s,s:s,s:s?,s:s?,s:i,s:o,s:O*}", "id", k->id, "name", k->name, "spec", k->spec, "cwd", k->cwd,
+                     "restarts", (int)k->restarts, "env", env, "secrets", k->secrets);
 }
 
-/* The template's interpreter and our files are in the kernel's box. What is under /usr is in every one. */
+/* Whether the template's interpreter and our files are in the kernel's box. Files under /usr are in every box. */
 static bool is_there(const struct kernel *k, uint32_t template)
 {
-    return template == families_layers(k->front, &k->box->settings)
+    return template == box_mounts_layers(k->front, &k->box->settings.mounts)
         || (strncmp(k->front->config.template[template - 1].python, "/usr/", 5) == 0
             && strncmp(k->front->config.guest, "/usr/", 5) == 0);
 }
@@ -131,13 +144,13 @@ int kernel_launch(struct kernel *k, struct err *e)
         return err_set(e, ENOENT, STEP_HOST,
                        "the files of kernels are not installed: neither beside carrel-server nor in "
                        "/usr/local/lib/carrel/guest; $CARREL_GUEST can name them");
-    if (!is_there(k, number) && k->box->settings.root)
+    if (!is_there(k, number) && box_mounts_number(&k->box->settings.mounts, MOUNT_ROOT))
         return err_set(e, EINVAL, STEP_USAGE, "the box has a root filesystem of its own, in which there is no "
                        "interpreter of the template '%s'; run code in a box without \"root\"", template->name);
     if (!is_there(k, number))
         return err_set(e, EINVAL, STEP_USAGE, "the box was made without the template '%s', so its interpreter is not "
                        "there; create the box with \"template\": \"%s\"", template->name, template->name);
-    snprintf(python, sizeof python, "%s", template->python);
+    snprintf(python, sizeof python, "%s", box_mounts_python(k->front, &k->box->settings.mounts, number));
     snprintf(program, sizeof program, "%s/" KERNEL_PROGRAM, k->front->config.guest);
     if (template->startup[0]) {
         argv[3] = KERNEL_STARTUP;
@@ -145,28 +158,31 @@ int kernel_launch(struct kernel *k, struct err *e)
     }
     if (template->kernel[0] && stock_command(&k->front->config, template, room, sizeof room, argv, e) < 0)
         return -e->code;
-    bool fork = !p->must_exec && number == k->box->settings.template && family_can_fork(k->box) && !has_early(k);
-    if (number == k->box->settings.template && !k->box->family)
+    bool fork = !p->must_exec && number == box_template(k->box) && family_can_fork(k->box) && !has_early(k);
+    if (number == box_template(k->box) && !k->box->family)
         families_want(k->box);
-    char **env = make_env(k, number);
+    char **env = NULL;
+    int r = make_env(k, number, &env, e);
+    if (r < 0)
+        return r;
     json_t *about = describe(k);
     struct exec_options options = {
-        .argv = argv, .env = env, .cwd = k->cwd, .background = true, .link = true, .fork = fork, .kernel = about
+        .argv = argv, .env = env, .secrets = k->secrets, .cwd = k->cwd, .background = true, .fork = fork,
+        .owner = &kernels_exec_owner, .owned_by = k, .about = about
     };
-    int r = env && about ? exec_start(k->box, &options, &k->exec, e) : err_at(e, ENOMEM, STEP_MEMORY, 0, "kernel");
+    r = about ? exec_start(k->box, &options, &k->exec, e) : err_at(e, ENOMEM, STEP_MEMORY, 0, "kernel");
     exec_env_free(env);
     json_decref(about);
     if (r < 0) {
         k->exec = NULL;
         return r;
     }
-    k->exec->kernel = k;
     k->way = fork ? KERNEL_FORKED : KERNEL_COLD;
     k->started_ms = k->activity_ms = front_now_ms();
-    r = kernel_link_open(&p->link, k->exec->link, fork);
+    r = guest_link_open(&p->link, exec_link(k->exec), fork);
     if (r < 0)
         return err_at(e, -r, STEP_MEMORY, 0, "kernel");
-    kernel_look_at_reading(k);          /* who could not take more of the last one can take no more of this one */
+    kernel_look_at_reading(k);          /* clients that held back the last process also hold back this one */
     if (!fork)
         kernel_ask_info(k);
     return 0;

@@ -1,5 +1,5 @@
-/* What a kernel's messages say about itself. It is busy with a cell from the status "busy" to the status "idle" that
- * have the same parent; what came over the control channel does not count, because it goes on beside the cells. */
+/* A kernel's state, from its messages. It is busy with a cell from the status "busy" to the status "idle" with the same
+ * parent; requests on the control channel do not count, because they run beside the cells. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdlib.h>

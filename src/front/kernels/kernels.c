@@ -4,10 +4,10 @@
  *   STARTING -> IDLE <-> BUSY         RESTARTING -> STARTING
  *       +---------+--------+--> DEAD -> RESTARTING, or forgotten
  *
- * A message comes from the link (kernel_link.c), is noted (kernel_status.c), numbered, put into the ring and told to
- * all clients. While one of them cannot take more nothing is read, neither from the link nor from the pipes: then the
- * kernel waits, and no memory of ours is used for it. Any callback may detach clients and end the kernel, therefore a
- * kernel is freed from the loop only, and whoever goes through the clients does it with a struct kernel_pass. */
+ * A message comes from the link (guest_link.c), updates the state (kernel_status.c), is numbered, put into the ring and
+ * sent to all clients. While one of them cannot take more, nothing is read, neither from the link nor from the pipes:
+ * then the kernel blocks, and uses none of our memory. Any callback may detach clients and end the kernel; therefore a
+ * kernel is freed from the loop only, and loops over the clients use a struct kernel_pass. */
 #define _GNU_SOURCE
 #include "front/kernels/kernels.h"
 
@@ -19,8 +19,10 @@
 #include <string.h>
 
 #include "base/list.h"
-#include "front/boxes/box_private.h"
-#include "front/execs/exec_private.h"
+#include "front/boxes/box_parts.h"
+#include "front/boxes/box_text.h"
+#include "front/boxes/families.h"
+#include "front/execs/exec_owner.h"
 #include "front/front.h"
 #include "front/kernels/kernel_private.h"
 
@@ -37,9 +39,9 @@ void kernel_look_at_reading(struct kernel *k)
     struct kernel_private *p = kernel_private(k);
     bool hold = p->n_paused > 0;
 
-    kernel_link_hold(&p->link, hold);
+    guest_link_hold(&p->link, hold);
     if (k->exec)
-        exec_streams_hold(k->exec, hold);
+        exec_hold(k->exec, hold);
 }
 
 static void set_paused(struct kernel *k, struct kernel_client *c, bool paused)
@@ -102,8 +104,8 @@ uint64_t kernel_last_number(const struct kernel *k)
 static void ring_drop(struct kernel_private *p, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        p->ring_bytes -= p->ring[i]->size;
-        p->kernel->front->ring_bytes -= p->ring[i]->size;
+        p->ring_bytes -= p->ring[i]->raw.size;
+        p->kernel->front->ring_bytes -= p->ring[i]->raw.size;
         kernel_message_unref(p->ring[i]);
     }
     p->n_ring -= n;
@@ -126,16 +128,17 @@ static void ring_add(struct kernel_private *p, struct kernel_message *m)
         }
     }
     /* A quarter at once, or every message would move all the others. */
-    if (p->n_ring == p->ring_room || bytes + m->size > most)
-        for (size_t keep = p->n_ring / 4 * 3; drop < p->n_ring && (p->n_ring - drop > keep || bytes + m->size > most);)
-            bytes -= p->ring[drop++]->size;
+    if (p->n_ring == p->ring_room || bytes + m->raw.size > most)
+        for (size_t keep = p->n_ring / 4 * 3;
+             drop < p->n_ring && (p->n_ring - drop > keep || bytes + m->raw.size > most);)
+            bytes -= p->ring[drop++]->raw.size;
     ring_drop(p, drop);
-    if (m->size > most || p->n_ring == p->ring_room)
+    if (m->raw.size > most || p->n_ring == p->ring_room)
         return;
     kernel_message_ref(m);
     p->ring[p->n_ring++] = m;
-    p->ring_bytes += m->size;
-    front->ring_bytes += m->size;
+    p->ring_bytes += m->raw.size;
+    front->ring_bytes += m->raw.size;
 }
 
 void kernel_tell(struct kernel *k, struct kernel_message *m)
@@ -179,20 +182,29 @@ void kernel_set_state(struct kernel *k, enum kernel_state state)
     p->passes = pass.outer;
 }
 
-/* ---- what comes over the link ---- */
+/* ---- input from the link ---- */
 
-static void on_message(struct kernel_link *l, struct kernel_message *m)
+static const char *check_message(struct guest_message *raw)
 {
+    return kernel_message_read(kernel_message_of(raw));
+}
+
+static void on_message(struct guest_link *l, struct guest_message *raw)
+{
+    struct kernel_message *m = kernel_message_of(raw);
     struct kernel *k = (container_of(l, struct kernel_private, link))->kernel;
     bool is_status = strcmp(m->type, "status") == 0;
 
     if (kernel_private(k)->gone)
         return;
-    /* What was printed before comes before; only at a cell's beginning it is more likely to be the new one's. */
+    /* Earlier output comes first; only at a cell's beginning it more likely belongs to the new cell. */
     if (k->exec && !kernel_is_own(k, m) && (!is_status || kernel_message_is_idle(m)))
-        exec_streams_pull(k->exec);
-    if (k->state == KERNEL_STARTING && !is_status)
+        exec_pull(k->exec);
+    if (k->state == KERNEL_STARTING && !is_status) {
+        if (k->way == KERNEL_COLD && !k->restarts && kernel_private(k)->asked_us)
+            families_on_cold_kernel(k->box, loop_now_us() - kernel_private(k)->asked_us);
         kernel_set_state(k, KERNEL_IDLE);
+    }
     kernel_note(k, m);
     if (!kernel_is_own(k, m) && !kernel_private(k)->gone)
         kernel_tell(k, m);
@@ -211,12 +223,12 @@ void kernel_condemn(struct kernel *k, enum outcome outcome, const char *why)
         (void)!exec_signal(k->exec, SIGKILL, &ignored);
 }
 
-static void on_broken(struct kernel_link *l, enum outcome outcome, const char *why)
+static void on_broken(struct guest_link *l, enum outcome outcome, const char *why)
 {
     struct kernel_private *p = container_of(l, struct kernel_private, link);
     char text[160];
 
-    if (!outcome) {         /* most often it has just ended */
+    if (!outcome) {         /* most often it has just exited */
         loop_timer_set(l->loop, &p->close_timer, CLOSE_PATIENCE_MS);
         return;
     }
@@ -225,6 +237,14 @@ static void on_broken(struct kernel_link *l, enum outcome outcome, const char *w
     kernel_condemn(p->kernel, outcome, text);
 }
 
+static const struct guest_link_owner link_owner = {
+    .before = offsetof(struct kernel_message, raw),
+    .least = KERNEL_MESSAGE_LEAST,
+    .check = check_message,
+    .on_message = on_message,
+    .on_broken = on_broken,
+};
+
 static void on_close_timer(struct loop_timer *t)
 {
     struct kernel_private *p = container_of(t, struct kernel_private, close_timer);
@@ -232,16 +252,20 @@ static void on_close_timer(struct loop_timer *t)
     kernel_condemn(p->kernel, OUTCOME_ERROR, "the kernel was ended because it closed its link");
 }
 
-void kernels_before_output(struct exec *x)
+static void before_output(struct exec *x)
 {
-    if (x->kernel)
-        kernel_link_turn(&kernel_private(x->kernel)->link);
+    struct kernel *k = x->owned_by;
+
+    if (k)
+        guest_link_turn(&kernel_private(k)->link);
 }
 
-void kernels_on_output(struct exec *x, unsigned stream, const char *data, size_t size)
+static void on_output(struct exec *x, unsigned stream, const char *data, size_t size)
 {
-    if (x->kernel && !kernel_private(x->kernel)->gone)
-        kernel_raw_take(x->kernel, stream, data, size);
+    struct kernel *k = x->owned_by;
+
+    if (k && !kernel_private(k)->gone)
+        kernel_raw_take(k, stream, data, size);
 }
 
 /* ---- making and freeing ---- */
@@ -252,7 +276,7 @@ static void on_free(struct loop_task *t)
     struct kernel *k = p->kernel;
 
     loop_task_cancel(k->front->loop, &p->run_task);
-    kernel_link_close(&p->link);
+    guest_link_close(&p->link);
     share_leave(&p->link.share);
     share_leave(&p->link.partials);
     ring_drop(p, p->n_ring);
@@ -266,10 +290,11 @@ static void on_free(struct loop_task *t)
     for (char **v = k->env; v && *v; v++)
         free(*v);
     free(k->env);
+    json_decref(k->secrets);
     free(k);
 }
 
-void kernels_free(struct box *box)
+static void free_all(struct box *box)
 {
     while (box->kernels) {
         struct kernel *k = box->kernels;
@@ -300,9 +325,9 @@ void kernel_forget(struct kernel *k)
     while (k->clients)
         kernel_detach(k->clients);
     if (k->exec)
-        k->exec->kernel = NULL;
+        k->exec->owned_by = NULL;
     k->exec = NULL;
-    kernel_link_close(&p->link);
+    guest_link_close(&p->link);
     loop_task_add(k->front->loop, &p->free_task);
 }
 
@@ -332,7 +357,7 @@ static void make_id(char id[132])
     snprintf(id, 132, "k%s%s", part[0] + 1, part[1] + 1);
 }
 
-/* Lists it; no process yet. */
+/* Adds it to the lists, without a process yet. */
 static struct kernel *make(struct box *box, const struct kernel_options *o)
 {
     struct kernel *k = calloc(1, sizeof *k);
@@ -343,9 +368,10 @@ static struct kernel *make(struct box *box, const struct kernel_options *o)
         k->spec = o->spec ? strdup(o->spec) : NULL;
         k->cwd = o->cwd ? strdup(o->cwd) : NULL;
         k->env = copy_list(o->env);
+        k->secrets = json_incref(o->secrets);
     }
     if (!k || !p || !k->name || !k->env || (o->spec && !k->spec) || (o->cwd && !k->cwd))
-        abort();        /* as everywhere where a few bytes are missing */
+        abort();        /* as everywhere when a few bytes cannot be allocated */
     k->private = p;
     p->kernel = k;
     p->asked_us = loop_now_us();
@@ -357,12 +383,10 @@ static struct kernel *make(struct box *box, const struct kernel_options *o)
     else
         make_id(k->id);
     front_make_id('s', p->session);
-    kernel_link_init(&p->link, box->front->loop);
+    guest_link_init(&p->link, box->front->loop, &link_owner);
     if (share_join(&p->link.share, &box->front->memory, box->owner) < 0 ||
         share_join(&p->link.partials, &box->front->partials, box->owner) < 0)
         abort();
-    p->link.on_message = on_message;
-    p->link.on_broken = on_broken;
     p->close_timer.on_expire = on_close_timer;
     p->free_task.on_run = on_free;
     kernel_ladder_init(k);
@@ -387,8 +411,8 @@ int kernel_start(struct box *box, const struct kernel_options *options, struct k
     for (struct kernel *k = box->kernels; k; k = k->next_in_box)
         n++;
     if (box->phase != PHASE_RUNNING)
-        return err_set(e, EBUSY, STEP_USAGE, "the box is %s; only in a running one can a kernel be started",
-                       phase_names[box->phase]);
+        return err_set(e, EBUSY, STEP_USAGE, "the box %s; only in a running one can a kernel be started",
+                       box_show_state(box).text);
     if (!name_is_plain(name) || (options->id && !name_is_plain(options->id)))
         return err_set(e, EINVAL, STEP_USAGE,
                        "the name of a context has 1 to 128 letters, digits, dots, dashes and underscores");
@@ -407,9 +431,10 @@ int kernel_start(struct box *box, const struct kernel_options *options, struct k
     return 0;
 }
 
-void kernels_adopt(struct exec *x)
+/* Takes over an earlier front's kernel. */
+static void adopt(struct exec *x, const struct exec_birth *birth)
 {
-    json_t *about = x->about_kernel, *one;
+    json_t *about = x->about, *one;
     char *env[1024] = { NULL };
     size_t i, n = 0;
 
@@ -420,20 +445,21 @@ void kernels_adopt(struct exec *x)
                                 .name = json_string_value(json_object_get(about, "name")),
                                 .spec = json_string_value(json_object_get(about, "spec")),
                                 .cwd = json_string_value(json_object_get(about, "cwd")),
-                                .env = env };
-    if (!o.id || !o.name || x->kernel || kernel_in_box(x->box, o.name))
+                                .env = env,
+                                .secrets = json_object_get(about, "secrets") };
+    if (!o.id || !o.name || x->owned_by || kernel_in_box(x->box, o.name))
         return;
     struct kernel *k = make(x->box, &o);
     k->exec = x;
-    x->kernel = k;
+    x->owned_by = k;
     k->is_adopted = true;
     k->restarts = (unsigned)json_integer_value(json_object_get(about, "restarts"));
-    k->way = x->way ? x->way : KERNEL_COLD;
+    k->way = birth ? kernel_way_of(k, birth->way) : KERNEL_COLD;
     k->started_ms = x->started_ms;
     k->activity_ms = front_now_ms();
-    k->state = KERNEL_BUSY;     /* until it says otherwise */
+    k->state = KERNEL_BUSY;     /* until it reports otherwise */
     kernel_private(k)->asked_us = 0;
-    if (x->link < 0 || kernel_link_open(&kernel_private(k)->link, x->link, false) < 0)
+    if (exec_link(x) < 0 || guest_link_open(&kernel_private(k)->link, exec_link(x), false) < 0)
         kernel_condemn(k, OUTCOME_ERROR, "the kernel's link was lost");
     else
         kernel_ask_info(k);
@@ -455,7 +481,7 @@ struct kernel *kernel_in_box(struct box *box, const char *name)
     return NULL;
 }
 
-unsigned kernels_idle(const struct box *box)
+static unsigned count_idle(const struct box *box)
 {
     unsigned n = 0;
 
@@ -463,3 +489,14 @@ unsigned kernels_idle(const struct box *box)
         n += k->exec && k->state == KERNEL_IDLE && k->connections == 0;
     return n;
 }
+
+const struct box_part kernels_part = { .on_end = kernels_on_box_end, .count_idle = count_idle, .free = free_all };
+
+const struct exec_owner kernels_exec_owner = {
+    .name = "kernel",
+    .adopt = adopt,
+    .on_state = kernel_process_runs,
+    .before_output = before_output,
+    .on_output = on_output,
+    .on_end = kernel_process_ended,
+};

@@ -1,54 +1,42 @@
 /* Kernels: live interpreters in boxes. A kernel is an exec whose standard input is a seqpacket socket, the link, on
- * which both sides speak Jupyter messages; its standard output and error are what its C code and its child processes
- * print, and are told as stream messages of the cell that runs.
+ * which both sides exchange Jupyter messages; its standard output and error carry the output of its C code and its
+ * child processes, which becomes stream messages of the present cell.
  *
- * proto/link.h and proto/kernel.h say how messages travel and what they are made of.
+ * proto/link.h and proto/kernel.h define packets and messages.
  *
- * What a kernel says is a stranger's word: sizes, offsets, JSON and ids are checked before anybody sees a message, and
- * a kernel that breaks the rules is ended. */
+ * A kernel is untrusted: sizes, offsets, JSON and ids are checked before a message is used, and a kernel that breaks
+ * the rules is ended. */
 #ifndef CARREL_FRONT_KERNELS_KERNELS_H
 #define CARREL_FRONT_KERNELS_KERNELS_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/uio.h>
 
 #include "base/err.h"
+#include "front/kernels/kernel_message.h"
 #include "proto/kernel.h"
 #include "proto/names.h"
 
 struct box;
+struct box_part;
 struct exec;
+struct exec_owner;
 struct front;
 struct kernel;
 
 enum { KERNEL_RING_BYTES = 4 << 20, KERNELS_PER_BOX = 16 };
 
 enum kernel_state { KERNEL_STARTING, KERNEL_IDLE, KERNEL_BUSY, KERNEL_RESTARTING, KERNEL_DEAD };
-extern const char *const kernel_state_names[];     /* as Jupyter's execution_state */
+extern const char *const kernel_state_names[];     /* Jupyter's execution_state */
 
-/* Shared by all who are to get it; immutable. Each part is valid JSON. */
-struct kernel_message {
-    unsigned            refs;
-    uint64_t            number;                 /* counted up from 1 in its kernel */
-    enum kernel_channel channel;
-    char                type[48], id[96];       /* msg_type and msg_id of the header */
-    char                parent_type[48], parent_id[96], parent_session[96];     /* "" if there is none */
-    struct iovec        part[KERNEL_PARTS];     /* into data */
-    unsigned            n_buffers;
-    size_t              size;
-    char                data[];                 /* the message in v1 layout */
-};
-void kernel_message_ref(struct kernel_message *m);
-void kernel_message_unref(struct kernel_message *m);
-/* The i-th binary buffer. */
-struct iovec kernel_message_buffer(const struct kernel_message *m, unsigned i);
-
-/* Somebody who listens: a run, a WebSocket. Embedded in its owner. May detach (and end the kernel) in a callback. */
+/* A listener: a run, a WebSocket. Embedded in its owner. May detach (and end the kernel) in a callback. */
 struct kernel_client {
     struct kernel_client *next, **back;
-    struct kernel        *kernel;               /* NULL: not attached (any more) */
+    struct kernel        *kernel;               /* True: it cannot take more for now (the message was taken); the
+                                                 * kernel's link is not read until kernel_resume(). */
     /* True: it cannot take more for now (the message was taken); the kernel's link is not read
      * until kernel_resume(). */
     bool (*on_message)(struct kernel_client *c, struct kernel_message *m);
@@ -62,6 +50,7 @@ struct kernel_options {
     const char *spec;           /* name of the kernelspec or template; NULL: the default template */
     const char *cwd;            /* NULL: the home directory */
     char      **env;            /* NULL-terminated NAME=VALUE, added to the box's; or NULL */
+    json_t     *secrets;        /* borrowed: added to the box's (secret_uses.h); or NULL */
 };
 
 struct kernel {
@@ -73,27 +62,28 @@ struct kernel {
     char                  id[132];
     char                 *name, *spec, *cwd;    /* owned; cwd may be NULL */
     char                **env;                  /* owned */
+    json_t               *secrets;              /* owned: which ones, no values; NULL: none */
     enum kernel_state     state;
     enum kernel_way       way;
     unsigned              restarts;
     bool                  is_adopted;           /* an earlier front has started it */
     enum outcome          outcome;              /* of a dead one */
-    char                  reason[480];          /* in words */
+    char                  reason[480];          /* as a sentence */
     int64_t               started_ms, activity_ms;
     unsigned              n_clients, connections;       /* connections: counted by the doors */
     struct kernel_client *clients;
-    void                 *private;              /* kernels.c's own: link, queues, ring */
+    void                 *private;              /* private to kernels.c: link, queues, ring */
 };
 
-/* Starts one in a running box. It is there at once (state starting); clients hear how it goes on. What is sent before
- * it runs is kept for it. */
+/* Starts one in a running box. It exists at once (state starting); clients are notified of its progress. Messages sent
+ * before it runs are queued for it. */
 MUST_CHECK int kernel_start(struct box *box, const struct kernel_options *options, struct kernel **ret, struct err *e);
-/* By its id; owner NULL: anybody's. */
+/* By its id; owner NULL: any. */
 struct kernel *kernel_find(struct front *front, const char *owner, const char *id);
 /* By its context's name in a box. */
 struct kernel *kernel_in_box(struct box *box, const char *name);
 
-/* after: a message's number; what the ring still has of later ones is told first, from inside the call. UINT64_MAX:
+/* after: a message's number; later ones that the ring still has are delivered first, from inside the call. UINT64_MAX:
  * none. */
 void           kernel_attach(struct kernel *k, struct kernel_client *c, uint64_t after);
 void           kernel_detach(struct kernel_client *c);
@@ -101,34 +91,25 @@ void           kernel_detach(struct kernel_client *c);
 uint64_t       kernel_last_number(const struct kernel *k);
 void           kernel_resume(struct kernel *k, struct kernel_client *c);
 
-/* One message to the kernel; the parts must be JSON objects (checked), buffers may be NULL. -EPIPE: it is dead;
- * -ENOBUFS: it does not read, and too much waits for it already; -EMSGSIZE, -EINVAL. */
+/* Sends one message; the parts must be JSON objects (checked), buffers may be NULL. -EPIPE: it is dead; -ENOBUFS: it
+ * does not read, and too much is queued already; -EMSGSIZE, -EINVAL. */
 MUST_CHECK int kernel_send(struct kernel *k, enum kernel_channel channel, const struct iovec part[KERNEL_PARTS],
                            const struct iovec *buffer, unsigned n_buffers, struct err *e);
 
 /* SIGINT to its process group. */
 MUST_CHECK int kernel_interrupt(struct kernel *k, struct err *e);
-/* Nobody waits any more for the cell whose request has this id: SIGINT, then a message, then SIGTERM, then SIGKILL, a
- * second apart, until the kernel is idle or dead. If it has not begun yet, as soon as it does. */
+/* Stops the cell whose request has this id: SIGINT, then a message, then SIGTERM, then SIGKILL, a second apart, until
+ * the kernel is idle or dead. If the cell has not begun, as soon as it does. */
 void           kernel_stop_cell(struct kernel *k, const char *id);
-/* The answer to input(); -ENOENT: nothing was asked. */
+/* The answer to input(); -ENOENT: there is no open input(). */
 MUST_CHECK int kernel_answer_input(struct kernel *k, const char *text, struct err *e);
 /* In place: the box and its files stay, the process is new; clients stay attached. */
 MUST_CHECK int kernel_restart(struct kernel *k, struct err *e);
-/* Ends the process, and forgets the kernel once clients have been told. */
+/* Ends the process, and forgets the kernel once its clients were notified. */
 void           kernel_end(struct kernel *k, const char *reason);
 
-/* Called by the front's other parts. */
-void           kernels_on_exec_change(struct exec *x);
-/* There is output in the pipes: what is on the link may say which cell it is of. */
-void           kernels_before_output(struct exec *x);
-void           kernels_on_output(struct exec *x, unsigned stream, const char *data, size_t size);
-/* An earlier front's kernel, by its exec. */
-void           kernels_adopt(struct exec *x);
-void           kernels_on_box_end(struct box *box);
-/* This process ends, or the box is forgotten: the kernels' processes are none of its business. */
-void           kernels_free(struct box *box);
-/* How many kernels of the box wait for something to do. */
-unsigned       kernels_idle(const struct box *box);
+/* For front/parts.c. */
+extern const struct box_part   kernels_part;
+extern const struct exec_owner kernels_exec_owner;
 
 #endif

@@ -1,9 +1,11 @@
 #define _GNU_SOURCE
 #include "front/net/box_net.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "front/boxes/box_parts.h"
 #include "front/front.h"
 
 enum { EVENT_EVERY_US = 1000000, LINE_MOST = 2048 };
@@ -15,38 +17,86 @@ struct box_net *box_net_of(struct box *b)
     return b->net;
 }
 
-void net_box_free(struct box *b)
+void net_box_changed(struct box *b, int result)
 {
-    free(b->net);
-    b->net = NULL;
+    if (result == 0)
+        net_box_tell(b);
+    if (result == 0 || result == -EALREADY)
+        return;
+    json_decref(b->settings.net);
+    b->settings.net = NULL;
+    b->has_network = b->settings.keys != NULL;
+    box_save(b);
+}
+
+/* A counter that began again counts completely. Egress is trusted here, but cannot make a total smaller. */
+static void count(uint64_t now, uint64_t before, uint64_t *total, uint64_t *metric)
+{
+    uint64_t more = now > before ? now - before : 0;
+
+    *total += more;
+    *metric += more;
+}
+
+void box_net_took(struct box *b, const struct egress_usage *usage)
+{
+    static const struct egress_usage none;
+    struct metrics *m = &b->front->metrics;
+    struct box_net *net = box_net_of(b);
+
+    if (!net)
+        return;
+    const struct egress_usage *before = net->usage.since_ms == usage->since_ms ? &net->usage : &none;
+    count(usage->sent, before->sent, &net->total.sent, &m->net_sent);
+    count(usage->received, before->received, &net->total.received, &m->net_received);
+    count(usage->connections, before->connections, &net->total.connections, &m->net_connections);
+    count(usage->refusals, before->refusals, &net->total.refusals, &m->net_refusals);
+    net->usage = *usage;
+    net->total.live = usage->live;
+}
+
+void net_box_usage(const struct box *b, struct jsonout *j)
+{
+    static const struct egress_usage none;
+    const struct egress_usage *usage = b->net ? &b->net->total : &none;
+
+    jsonout_open_object(j, "net");
+    jsonout_unsigned(j, "bytes_sent", usage->sent);
+    jsonout_unsigned(j, "bytes_received", usage->received);
+    jsonout_unsigned(j, "connections", usage->live);
+    jsonout_unsigned(j, "connections_made", usage->connections);
+    jsonout_unsigned(j, "refusals", usage->refusals);
+    jsonout_close(j);
 }
 
 static json_t *refusal_json(const struct net_refusal *one)
 {
     static const char *const why[] = { "not allowed", "its address is not allowed", "another TLS server name",
-                                       "too many connections" };
+                                       "too many connections", "the host's resolver did not answer",
+                                       "UDP is not carried" };
+    size_t known = one->why < sizeof why / sizeof *why ? one->why : 0;
     char rule[NET_RULE_TEXT];
 
     net_refusal_rule(one, rule);
-    return json_pack("{s:s,s:i,s:I,s:s,s:s}", "name", one->what, "port", (int)one->port, "count",
-                     (json_int_t)one->count, "why", why[one->why < 4 ? one->why : 0], "rule", rule);
+    return json_pack("{s:s,s:i,s:I,s:s,s:s?}", "name", one->what, "port", (int)one->port, "count",
+                     (json_int_t)one->count, "why", why[known], "rule", rule[0] ? rule : NULL);
 }
 
 void box_net_refused(struct box *b, const struct egress_refused *word)
 {
     struct box_net *net = box_net_of(b);
-    uint64_t now = loop_now_us();
+    uint64_t now = loop_now_us(), at = now - word->age_ms * UINT64_C(1000);
     size_t before = net ? net->refusals.n : 0;
 
     if (!net)
         return;
     refusals_add(&net->refusals, word, now);
-    /* The first of each kind at once; a program that asks again and again fills no log. */
+    /* The first of each kind at once; a program that retries again and again must not fill a log. */
     if (net->refusals.n == before && now - net->told_us < EVENT_EVERY_US)
         return;
     net->told_us = now;
     for (size_t i = 0; i < net->refusals.n; i++)
-        if (net->refusals.list[i].last_us == now)
+        if (net->refusals.list[i].last_us == at)
             box_event(b, "net", refusal_json(&net->refusals.list[i]));
 }
 
@@ -60,6 +110,10 @@ void net_box_name_refused(struct box *b, const char *name)
         if (strcmp(b->net->refusals.list[i].what, word.what) == 0 && b->net->refusals.list[i].port == 0)
             word.count = b->net->refusals.list[i].count + 1;
     box_net_refused(b, &word);
+    if (b->net) {
+        b->net->total.refusals++;
+        b->front->metrics.net_refusals++;
+    }
 }
 
 json_t *net_box_refused(struct box *b, uint64_t since_us)
@@ -73,7 +127,8 @@ json_t *net_box_refused(struct box *b, uint64_t since_us)
         return NULL;
     buf_init(&line, LINE_MOST);
     if (refusals_write(&b->net->refusals, since_us, b->settings.net != NULL, &line, rule))
-        told = json_pack("{s:s,s:s?}", "message", buf_string(&line), "rule", rule[0] ? rule : NULL);
+        told = json_pack("{s:s,s:s?,s:b}", "message", buf_string(&line), "rule", rule[0] ? rule : NULL, "is_index",
+                         refusals_are_of_index(rule));
     buf_done(&line);
     return told;
 }
@@ -81,7 +136,7 @@ json_t *net_box_refused(struct box *b, uint64_t since_us)
 json_t *box_net_json(const struct box *b, json_t *connections)
 {
     json_t *refused = json_array();
-    const struct egress_usage *usage = b->net ? &b->net->usage : &(struct egress_usage){ .live = 0 };
+    const struct egress_usage *usage = b->net ? &b->net->total : &(struct egress_usage){ .live = 0 };
 
     for (size_t i = 0; b->net && i < b->net->refusals.n; i++)
         json_array_append_new(refused, refusal_json(&b->net->refusals.list[i]));
@@ -90,4 +145,13 @@ json_t *box_net_json(const struct box *b, json_t *connections)
                      "refused", refused, "bytes_sent", (json_int_t)usage->sent, "bytes_received",
                      (json_int_t)usage->received, "connections_made", (json_int_t)usage->connections, "refusals",
                      (json_int_t)usage->refusals);
+}
+
+enum wall_network net_box_wall(const struct box *b)
+{
+    uint32_t way = b->net ? b->net->usage.way : 0;
+
+    return !box_settings_have_net(&b->settings)                ? WALL_NET_NONE
+           : way == 0 || way > WALL_NET_TPROXY - WALL_NET_NONE ? WALL_NET_UNKNOWN
+                                                               : (enum wall_network)way;
 }

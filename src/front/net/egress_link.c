@@ -1,7 +1,10 @@
-/* Egress and the front speak over a pair of sockets that the keeper has made for them. When either dies the pair ends;
- * with a new one every policy is sent again, because the new egress knows none. Until then boxes reach nothing.
+/* Egress and the front talk over a pair of sockets that the keeper has made. When either dies the pair ends; over a new
+ * one every policy is sent again, because the new egress knows none. Until then boxes reach nothing.
  *
- * What egress says is believed about connections, and about nothing else: sizes and texts are checked. */
+ * Only a few policies fit into the pair at a time. The rest waits in a queue of box numbers; a frame is made when it is
+ * sent, so that it has the newest policy.
+ *
+ * Egress is trusted about connections only: sizes and texts are checked. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -11,24 +14,44 @@
 #include "base/fd.h"
 #include "base/fdpass.h"
 #include "base/list.h"
-#include "front/boxes/box_private.h"
+#include "front/boxes/box_parts.h"
 #include "front/front.h"
+#include "front/keys/keys.h"
 #include "front/net/box_net.h"
 
-struct show {
-    struct show *next;
-    uint32_t     serial;
+enum {
+    FLOWS_MOST = 4096,          /* in one answer; a hostile egress must not fill our memory */
+    HEARD_AT_ONCE = 1024,       /* more than fit into the pair of sockets */
+    SHOW_MS = 3000,
+    SHOWS_MOST = 256,           /* that wait for an answer */
+};
+
+/* A frame to send. */
+struct word {
+    struct word *next;
+    uint32_t     type, serial;
     uint64_t     token;
-    net_shown   *call;
-    void        *arg;
-    json_t      *connections;       /* owned */
+    int          fd;            /* owned: of BROKER; -1 */
+};
+
+struct show {
+    struct show      *next;
+    struct front_net *net;
+    struct loop_timer late;
+    uint32_t          serial;
+    uint64_t          token;
+    net_shown        *call;
+    void             *arg;
+    json_t           *connections;      /* owned */
 };
 
 struct front_net {
     struct front  *front;
     struct loop_fd link;            /* fd -1: there is no egress */
     uint32_t       serial;
+    unsigned       n_shows;
     struct show   *shows;
+    struct word   *words, **last_word;
 };
 
 static struct box *find_box(const struct front *front, uint64_t token)
@@ -49,19 +72,64 @@ static void unlist_show(struct front_net *net, const struct show *s)
         *at = s->next;
 }
 
+/* Drops a frame that was not sent yet. */
+static void forget_word(struct front_net *net, uint32_t serial)
+{
+    for (struct word **at = &net->words, *w; (w = *at); at = &w->next)
+        if (w->type == EGRESS_SHOW && w->serial == serial) {
+            *at = w->next;
+            if (!*at)
+                net->last_word = at;
+            free(w);
+            return;
+        }
+}
+
 /* It is in no list any more. */
 static void end_show(struct show *s, struct box *b, const struct err *e)
 {
     if (s->call && b)
         s->call(b, e ? NULL : box_net_json(b, json_incref(s->connections)), e, s->arg);
+    loop_timer_cancel(s->net->front->loop, &s->late);
+    s->net->n_shows--;
     json_decref(s->connections);
     free(s);
+}
+
+/* It hangs, or has no turn on this machine. */
+static void on_late(struct loop_timer *t)
+{
+    struct show *s = container_of(t, struct show, late);
+    struct err e;
+
+    (void)err_set(&e, ECONNREFUSED, STEP_NETWORK,
+                  "carrel-egress has not answered for %d seconds; if that goes on, end it: the server starts another",
+                  SHOW_MS / 1000);
+    unlist_show(s->net, s);
+    forget_word(s->net, s->serial);
+    end_show(s, find_box(s->net->front, s->token), &e);
+}
+
+static void free_word(struct word *w)
+{
+    fd_close(w->fd);
+    free(w);
+}
+
+static void drop_words(struct front_net *net)
+{
+    for (struct word *w; (w = net->words);) {
+        net->words = w->next;
+        free_word(w);
+    }
+    net->last_word = &net->words;
 }
 
 static void lose_link(struct front_net *net)
 {
     struct err e;
 
+    drop_words(net);
     loop_fd_remove(net->front->loop, &net->link);
     net->link.fd = fd_close(net->link.fd);
     (void)err_set(&e, ECONNRESET, STEP_NETWORK, "the network of boxes is being restarted; try again in a moment");
@@ -71,30 +139,114 @@ static void lose_link(struct front_net *net)
     }
 }
 
-/* False: there is no egress. A box that it is not told of reaches nothing, so a full queue costs the link. */
-static bool tell(struct front_net *net, const void *frame, size_t size)
+static int send_brokered(struct front_net *net, const struct word *w)
 {
-    if (net->link.fd < 0)
-        return false;
-    if (fdpass_send(net->link.fd, frame, size, NULL, 0, MSG_DONTWAIT) == (ssize_t)size)
-        return true;
-    front_log("error", "egress does not take its policies; its link is closed", NULL);
-    lose_link(net);
-    return false;
+    static struct egress_brokered frame;
+    const struct box *b = find_box(net->front, w->token);
+
+    if (!b)
+        return 0;
+    frame.head = (struct egress_head){ .type = w->type, .box = w->token };
+    keys_list_hosts(b->settings.keys, &frame);
+    ssize_t n = fdpass_send(net->link.fd, &frame, sizeof frame, NULL, 0, MSG_DONTWAIT);
+    return n < 0 ? (int)n : 0;
 }
 
-void net_box_tell(struct box *b)
+/* 0, also if there is nothing to send any more; or -errno. */
+static int send_word(struct front_net *net, const struct word *w)
 {
     static struct egress_policy frame;
-    const struct config *config = &b->front->config;
+    struct net_bounds bounds;
+    const struct config *config = &net->front->config;
+    const struct box *b = w->type == EGRESS_POLICY ? find_box(net->front, w->token) : NULL;
 
-    if (!b->has_network || !b->front->net || b->front->net->link.fd < 0)
+    frame.head = (struct egress_head){ .type = w->type, .serial = w->serial, .box = w->token };
+    size_t size = sizeof frame.head;
+    if (w->type == EGRESS_POLICY) {
+        if (!b)
+            return 0;
+        net_bounds_of(config, b->settings.net, &bounds);
+        frame.connections = bounds.connections;
+        frame.bytes_per_second = bounds.bytes_per_second;
+        net_policy_of(config, b->settings.net, b->settings.keys, b->owner_uid != (uid_t)-1, &frame.policy);
+        size = egress_policy_size(&frame);
+    }
+    ssize_t n = fdpass_send(net->link.fd, &frame, size, &w->fd, w->fd >= 0, MSG_DONTWAIT);
+    return n < 0 ? (int)n : 0;
+}
+
+/* Sends queued frames, as far as egress takes them. */
+static void send_words(struct front_net *net)
+{
+    int r = 0;
+
+    while (net->words && (r = net->words->type == EGRESS_BROKERED ? send_brokered(net, net->words)
+                                                                 : send_word(net, net->words)) == 0) {
+        struct word *w = net->words;
+        net->words = w->next;
+        if (!net->words)
+            net->last_word = &net->words;
+        free_word(w);
+    }
+    if (r == 0 || r == -EAGAIN)
+        r = loop_fd_set(net->front->loop, &net->link, net->words ? EPOLLIN | EPOLLOUT : EPOLLIN);
+    if (r == 0)
         return;
-    frame.head = (struct egress_head){ .type = EGRESS_POLICY, .box = box_token(b) };
-    frame.connections = config->network_connections;
-    frame.bytes_per_second = config->network_bandwidth;
-    net_policy_of(config, b->settings.net, b->owner_uid != (uid_t)-1, &frame.policy);
-    (void)tell(b->front->net, &frame, egress_policy_size(&frame));
+    front_log("error", "the link to egress has failed", "why", strerror(-r), NULL);
+    lose_link(net);
+}
+
+/* False: memory is short. */
+static bool add_word(struct front_net *net, const struct word *word)
+{
+    struct word *w = malloc(sizeof *w);
+
+    if (!w)
+        return false;
+    *w = *word;
+    *net->last_word = w;
+    net->last_word = &w->next;
+    if (net->words == w)
+        send_words(net);
+    return true;
+}
+
+/* False: there is no egress, or memory is short. */
+static bool tell(struct front_net *net, uint32_t type, uint64_t token, uint32_t serial)
+{
+    if (!net || net->link.fd < 0)
+        return false;
+    for (struct word *w = net->words; w && (type == EGRESS_POLICY || type == EGRESS_BROKERED); w = w->next)
+        if (w->type == type && w->token == token)
+            return true;
+    return add_word(net, &(struct word){ .type = type, .serial = serial, .token = token, .fd = -1 }) &&
+           net->link.fd >= 0;
+}
+
+void net_give_broker(struct front *front, int fd)
+{
+    FD given = fd;
+    struct front_net *net = front->net;
+
+    if (net && net->link.fd >= 0 && add_word(net, &(struct word){ .type = EGRESS_BROKER, .fd = given }))
+        (void)TAKE_FD(given);
+}
+void net_box_tell(struct box *b)
+{
+    if (!b->has_network)
+        return;
+    if (b->settings.keys)
+        (void)tell(b->front->net, EGRESS_BROKERED, box_token(b), 0);
+    (void)tell(b->front->net, EGRESS_POLICY, box_token(b), 0);
+}
+
+void net_box_free(struct box *b)
+{
+    /* The keeper sends this, too. But its frame may arrive before our last policy, which would then stay for ever. */
+    if (b->has_network)
+        (void)tell(b->front->net, EGRESS_GONE, box_token(b), 0);
+    free(b->net);
+    b->net = NULL;
 }
 
 static struct show *find_show(struct front_net *net, uint32_t serial)
@@ -113,7 +265,7 @@ static void take_flow(struct front_net *net, struct egress_flow *flow)
     flow->what[sizeof flow->what - 1] = flow->address[sizeof flow->address - 1] = '\0';
     front_make_utf8(flow->what);
     front_make_utf8(flow->address);
-    if (s)
+    if (s && json_array_size(s->connections) < FLOWS_MOST)
         json_array_append_new(s->connections,
                               json_pack("{s:s,s:i,s:s,s:I,s:I,s:I}", "name", flow->what, "port", (int)flow->port,
                                         "address", flow->address, "bytes_sent", (json_int_t)flow->sent,
@@ -124,17 +276,15 @@ static void take_flow(struct front_net *net, struct egress_flow *flow)
 static void take_usage(struct front_net *net, struct box *b, const struct egress_usage *usage)
 {
     struct show *s = usage->head.serial ? find_show(net, usage->head.serial) : NULL;
-    struct box_net *its = box_net_of(b);
 
-    if (its)
-        its->usage = *usage;
+    box_net_took(b, usage);
     if (s) {
         unlist_show(net, s);
         end_show(s, b, NULL);
     }
 }
 
-/* False: nothing more is there, or the link is gone. */
+/* False: nothing more to read, or the link is gone. */
 static bool hear_one(struct front_net *net)
 {
     union {
@@ -165,14 +315,17 @@ static bool hear_one(struct front_net *net)
 
 void net_hear(struct front *front)
 {
-    while (front->net && hear_one(front->net))
+    for (int i = 0; i < HEARD_AT_ONCE && front->net && hear_one(front->net); i++)
         ;
 }
 
 static void on_link(struct loop_fd *w, uint32_t events)
 {
-    (void)events;
-    net_hear(container_of(w, struct front_net, link)->front);
+    struct front_net *net = container_of(w, struct front_net, link);
+
+    if (events & EPOLLOUT)
+        send_words(net);
+    net_hear(net->front);
 }
 
 void net_on_link(struct front *front, int fd)
@@ -199,19 +352,21 @@ void net_on_link(struct front *front, int fd)
 int net_box_show(struct box *b, net_shown *call, void *arg, struct err *e)
 {
     struct front_net *net = b->front->net;
-    struct show *s = calloc(1, sizeof *s);
+    struct show *s = net->n_shows < SHOWS_MOST ? calloc(1, sizeof *s) : NULL;
 
     if (!s)
-        return err_at(e, ENOMEM, STEP_MEMORY, 0, "net");
+        return err_set(e, EAGAIN, STEP_NETWORK, "too many callers ask for the network of boxes at once; try again");
     *s = (struct show){ .serial = ++net->serial ? net->serial : ++net->serial, .token = box_token(b), .call = call,
-                        .arg = arg, .connections = json_array() };
+                        .arg = arg, .connections = json_array(), .net = net, .late.on_expire = on_late };
     s->next = net->shows;
     net->shows = s;
-    const struct egress_head ask = { .type = EGRESS_SHOW, .serial = s->serial, .box = s->token };
-    if (tell(net, &ask, sizeof ask))
+    net->n_shows++;
+    loop_timer_set(b->front->loop, &s->late, SHOW_MS);
+    const uint32_t serial = s->serial;
+    if (tell(net, EGRESS_SHOW, s->token, serial))
         return 0;
     /* If the link was lost just now, that has ended it already. */
-    if (find_show(net, ask.serial)) {
+    if (find_show(net, serial)) {
         unlist_show(net, s);
         end_show(s, NULL, NULL);
     }
@@ -232,6 +387,7 @@ void net_init(struct front *front)
         return;
     front->net->front = front;
     front->net->link.fd = -1;
+    front->net->last_word = &front->net->words;
 }
 
 void net_free(struct front *front)
@@ -244,6 +400,7 @@ void net_free(struct front *front)
         net->shows = s->next;
         end_show(s, NULL, NULL);
     }
+    drop_words(net);
     loop_fd_remove(front->loop, &net->link);
     fd_close(net->link.fd);
     free(net);

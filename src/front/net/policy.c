@@ -7,11 +7,13 @@
 #include "front/config/config.h"
 #include "front/net/net.h"
 #include "front/request/fields.h"
+#include "proto/broker.h"
 
 struct net_body {
     const struct config *config;
     bool                 is_public;
     struct net_policy    policy;
+    struct net_bounds    bounds;
 };
 
 static int take_rules(const char *name, json_t *v, struct net_policy *policy, bool denies, struct err *e)
@@ -48,7 +50,29 @@ static int take_public(const char *name, json_t *v, void *into, struct err *e)
     return body_bool(name, v, &((struct net_body *)into)->is_public, e);
 }
 
-/* Rules as they are shown: in their shortest form. */
+static int take_connections(const char *name, json_t *v, void *into, struct err *e)
+{
+    struct net_body *body = into;
+
+    return body_count(name, v, 1, body->config->network_connections, &body->bounds.connections, e);
+}
+
+static int take_bandwidth(const char *name, json_t *v, void *into, struct err *e)
+{
+    struct net_body *body = into;
+    uint64_t bytes, most = body->config->network_bandwidth;
+    int r = body_size(name, v, &bytes, e);
+
+    if (r < 0)
+        return r;
+    if (bytes < NET_BYTES_LEAST || (most && bytes > most))
+        return err_set(e, EINVAL, STEP_USAGE, "%s must be at least %d bytes in a second%s", name, NET_BYTES_LEAST,
+                       most ? ", and at most what the server gives (network.bandwidth)" : "");
+    body->bounds.bytes_per_second = bytes;
+    return 0;
+}
+
+/* Rules in their shortest form. */
 static json_t *show_rules(const struct net_policy *policy, bool denies)
 {
     json_t *list = json_array();
@@ -91,7 +115,8 @@ static int take_name(const struct config *config, const char *name, json_t *v, j
 int net_take(const struct config *config, const char *name, json_t *value, json_t **ret, struct err *e)
 {
     static const struct body_field fields[] = {
-        { "allow", take_allow }, { "deny", take_deny }, { "public", take_public }
+        { "allow", take_allow }, { "deny", take_deny }, { "public", take_public },
+        { "connections", take_connections }, { "bandwidth", take_bandwidth }
     };
     static struct net_body body;
     char where[32];
@@ -106,22 +131,53 @@ int net_take(const struct config *config, const char *name, json_t *value, json_
         return take_name(config, name, value, ret, e);
     body = (struct net_body){ .config = config };
     snprintf(where, sizeof where, "%s.", name);
-    int r = json_is_object(value) ? body_fields(value, where, fields, sizeof fields / sizeof *fields, &body, e)
-                                  : take_name(config, name, json_string(""), ret, e);
+    if (!json_is_object(value))
+        return err_set(e, EINVAL, STEP_USAGE, "%s must be \"none\", \"public\", an object with allow and deny, or a "
+                       "network that the server's configuration names", name);
+    int r = body_fields(value, where, fields, sizeof fields / sizeof *fields, &body, e);
     if (r < 0)
         return r;
+    if (body.policy.n_rules + config->network_deny.n_rules > NET_RULES)
+        return err_set(e, E2BIG, STEP_USAGE, "%s: a box may have %u rules, because the server adds %u (network.deny)",
+                       name, NET_RULES - config->network_deny.n_rules, config->network_deny.n_rules);
     if (config->network_ask != NETWORK_ANY)
         return err_set(e, EPERM, STEP_USAGE, "%s: this server allows only the networks that its configuration names",
                        name);
     *ret = NULL;
+    if (!body.is_public && body.policy.mode == NET_NONE && (body.bounds.connections || body.bounds.bytes_per_second))
+        return err_set(e, EINVAL, STEP_USAGE, "%s: connections and bandwidth go with rules; say all of them", name);
     if (!body.is_public && body.policy.mode == NET_NONE)
-        return 0;       /* nothing is allowed */
+        return 0;       /* no connection is allowed */
     *ret = json_pack("{s:o,s:o,s:b}", "allow", show_rules(&body.policy, false), "deny", show_rules(&body.policy, true),
                      "public", body.is_public);
+    if (*ret && body.bounds.connections)
+        json_object_set_new(*ret, "connections", json_integer(body.bounds.connections));
+    if (*ret && body.bounds.bytes_per_second)
+        json_object_set_new(*ret, "bandwidth", json_integer((json_int_t)body.bounds.bytes_per_second));
     return *ret ? 0 : err_at(e, ENOMEM, STEP_MEMORY, 0, name);
 }
 
-/* Rules that were checked when they were taken. */
+json_t *net_denials(json_t *value)
+{
+    json_t *deny = json_object_get(value, "deny");
+    bool denies_only = json_array_size(deny) > 0 && json_array_size(json_object_get(value, "allow")) == 0 &&
+                       !json_is_true(json_object_get(value, "public"));
+
+    return denies_only ? json_pack("{s:[],s:O,s:b}", "allow", "deny", deny, "public", false) : NULL;
+}
+
+void net_bounds_of(const struct config *config, const json_t *net, struct net_bounds *ret)
+{
+    uint64_t connections = (uint64_t)json_integer_value(json_object_get(net, "connections"));
+    uint64_t bytes = (uint64_t)json_integer_value(json_object_get(net, "bandwidth")), most = config->network_bandwidth;
+
+    /* The configuration may say less by now than when the box was made. */
+    ret->connections = connections && connections < config->network_connections ? (uint32_t)connections
+                                                                                : config->network_connections;
+    ret->bytes_per_second = bytes && (!most || bytes < most) ? bytes : most;
+}
+
+/* Adds rules that were checked before. */
 static void add_rules(struct net_policy *policy, const json_t *list, bool denies)
 {
     struct err ignored;
@@ -132,15 +188,52 @@ static void add_rules(struct net_policy *policy, const json_t *list, bool denies
         (void)!net_policy_add(policy, "net", json_string_value(one), denies, &ignored);
 }
 
-void net_policy_of(const struct config *config, const json_t *net, bool is_local, struct net_policy *ret)
+/* Drops the last allowing rule. False: there is none. */
+static bool drop_allowing(struct net_policy *policy)
+{
+    uint32_t i = policy->n_rules;
+
+    while (i > 0 && policy->rule[i - 1].denies)
+        i--;
+    if (i == 0)
+        return false;
+    memmove(&policy->rule[i - 1], &policy->rule[i], (policy->n_rules - i) * sizeof policy->rule[0]);
+    policy->n_rules--;
+    return true;
+}
+
+/* They come first, so that no other rule takes their place. */
+static void add_keys(struct net_policy *policy, const json_t *keys)
+{
+    char rule[NET_NAME_SIZE + 8];
+    struct err ignored;
+    size_t i;
+    json_t *key;
+
+    json_array_foreach(keys, i, key) {
+        snprintf(rule, sizeof rule, "%s:%d", json_string_value(json_object_get(key, "host")), BROKER_PORT);
+        (void)!net_policy_add(policy, "keys", rule, false, &ignored);
+    }
+}
+
+static void add_network(struct net_policy *policy, const struct net_policy *network)
+{
+    policy->mode = network->mode > policy->mode ? network->mode : policy->mode;
+    for (uint32_t i = 0; i < network->n_rules && policy->n_rules < NET_RULES; i++)
+        policy->rule[policy->n_rules++] = network->rule[i];
+}
+
+void net_policy_of(const struct config *config, const json_t *net, const json_t *keys, bool is_local,
+                   struct net_policy *ret)
 {
     const struct config_network *network = json_is_string(net) ? find_network(config, json_string_value(net)) : NULL;
 
     *ret = (struct net_policy){ .mode = NET_NONE };
+    add_keys(ret, keys);
     if (network) {
-        *ret = network->policy;
+        add_network(ret, &network->policy);
     } else if (json_is_string(net)) {
-        ret->mode = strcmp(json_string_value(net), "public") == 0 ? NET_PUBLIC : NET_NONE;
+        ret->mode = strcmp(json_string_value(net), "public") == 0 ? NET_PUBLIC : ret->mode;
     } else if (json_is_object(net)) {
         if (json_is_true(json_object_get(net, "public")))
             ret->mode = NET_PUBLIC;
@@ -148,12 +241,41 @@ void net_policy_of(const struct config *config, const json_t *net, bool is_local
         add_rules(ret, json_object_get(net, "deny"), true);
     }
     ret->no_host = !is_local;
-    for (uint32_t i = 0; i < config->network_deny.n_rules && ret->mode != NET_NONE; i++) {
-        /* What is denied to all must hold; the rules of the box are fewer then. */
-        if (ret->n_rules == NET_RULES)
-            ret->n_rules--;
-        memmove(&ret->rule[1], &ret->rule[0], ret->n_rules * sizeof ret->rule[0]);
-        ret->rule[0] = config->network_deny.rule[i];
-        ret->n_rules++;
+    if (ret->mode == NET_NONE || config->network_deny.n_rules == 0)
+        return;
+    /* If the configuration denies more since the box was made, the box loses allowing rules, and gets all denying
+     * ones. */
+    while (ret->n_rules + config->network_deny.n_rules > NET_RULES && drop_allowing(ret))
+        ;
+    if (ret->n_rules + config->network_deny.n_rules > NET_RULES) {
+        *ret = (struct net_policy){ .mode = NET_NONE };
+        return;
     }
+    memcpy(&ret->rule[ret->n_rules], config->network_deny.rule,
+           config->network_deny.n_rules * sizeof ret->rule[0]);
+    ret->n_rules += config->network_deny.n_rules;
+}
+
+int net_check_keys(const struct config *config, const json_t *net, const json_t *keys, struct err *e)
+{
+    static struct net_policy whole, alone;
+    size_t i;
+    json_t *key;
+
+    if (!keys)
+        return 0;
+    if (config->network_ask == NETWORK_NONE)
+        return err_set(e, EPERM, STEP_USAGE, "keys: this server gives boxes no network (network.ask)");
+    net_policy_of(config, net, keys, true, &whole);
+    net_policy_of(config, net, NULL, true, &alone);
+    json_array_foreach(keys, i, key) {
+        const char *host = json_string_value(json_object_get(key, "host"));
+        if (net_judge_name(&whole, host, BROKER_PORT) == NET_REFUSED)
+            return err_set(e, EINVAL, STEP_USAGE, "keys[%zu]: %s is denied by net, or by this server (network.deny)", i,
+                           host);
+        if (config->network_ask == NETWORK_NAMED && net_judge_name(&alone, host, BROKER_PORT) == NET_REFUSED)
+            return err_set(e, EPERM, STEP_USAGE, "keys[%zu]: this server allows only the networks that its "
+                           "configuration names; give net one that allows %s", i, host);
+    }
+    return 0;
 }

@@ -73,17 +73,18 @@ static void on_timer(struct loop_timer *t)
     refused(container_of(t, struct box_port, timer), ETIMEDOUT);
 }
 
-static void on_answer(const struct event *event, int *fds, size_t n_fds, void *arg)
+static void on_answer(const union event *event, int *fds, size_t n_fds, void *arg)
 {
     struct box_port *p = arg;
+    const struct err *e = event_failure(event);
 
     p->serial = 0;
-    if (event->result < 0 || n_fds < 1) {
-        if (event->err.step == STEP_NETWORK) {
-            failed(p, event->err.code);
-            return;
-        }
-        fail(p, &event->err);
+    if (e && e->step == STEP_NETWORK) {
+        failed(p, e->code);
+        return;
+    }
+    if (e || n_fds < 1) {
+        fail(p, e ? e : &(struct err){ .code = EPROTO });
         return;
     }
     p->fd = TAKE_FD(fds[0]);

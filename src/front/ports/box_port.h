@@ -1,4 +1,4 @@
-/* A TCP connection to a port of a box, while it is being made. Embedded in its owner. */
+/* A TCP connection to a port of a box that is being made. Embedded in its owner. */
 #ifndef CARREL_FRONT_PORTS_BOX_PORT_H
 #define CARREL_FRONT_PORTS_BOX_PORT_H
 
@@ -20,13 +20,13 @@ struct box_port {
     struct loop_fd    watch;        /* while it connects */
     int               fd;           /* owned; -1 */
     struct loop_timer timer;
-    void (*on_connected)(struct box_port *p, int fd);       /* fd is the callee's */
-    /* STEP_NETWORK: the port did not answer; ECONNREFUSED, ETIMEDOUT or another errno of a connection. Else the keeper
-     * could not try. */
+    void (*on_connected)(struct box_port *p, int fd);       /* the callee owns fd */
+    /* STEP_NETWORK: the port did not answer; ECONNREFUSED, ETIMEDOUT or another errno of a connection. Otherwise the
+     * keeper could not try. */
     void (*on_failed)(struct box_port *p, const struct err *e);
 };
 
-/* One of the two calls comes, from the loop, unless box_port_close() comes first. -EBUSY: the box does not run. */
+/* Calls one of the two, from the loop, unless box_port_close() comes first. -EBUSY: the box does not run. */
 MUST_CHECK int box_port_open(struct box_port *p, struct box *box, uint16_t port,
                              void (*on_connected)(struct box_port *p, int fd),
                              void (*on_failed)(struct box_port *p, const struct err *e), struct err *e);

@@ -1,4 +1,4 @@
-/* The text is dropped as soon as its tree was handed on; its charge stands for the tree meanwhile. */
+/* The text is freed as soon as its tree was passed on; its charge stays for the tree meanwhile. */
 #include "front/request/body.h"
 
 #include <stdint.h>
@@ -35,7 +35,7 @@ static void parse(struct http_request *r, const struct http_collected *b, const 
     char why[sizeof where.text + 96];
     size_t weight = jsonscan_weight(b->data, b->size);
 
-    /* As a tree it may be a hundred times of what came. */
+    /* A tree may take a hundred times the memory of its text. */
     if (weight > SHARE_SMALL_BYTES && !share_fits(&r->share, weight)) {
         fail(r, reader, 429, "quota_exceeded", SHARE_FULL);
         return;

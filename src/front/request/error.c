@@ -1,5 +1,5 @@
-/* One table for what an errno means to a caller: of the front as a whole, and of files in a box, where the same number
- * is about something else. */
+/* One table from errno to an answer: for the front, and for files in a box, where the same number has another
+ * meaning. */
 #include "front/request/error.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 struct meaning {
     int         status;
-    const char *code;       /* NULL: this number does not come from there */
+    const char *code;       /* NULL: this number cannot come from there */
 };
 
 static const struct {
@@ -54,8 +54,9 @@ static const struct {
     { ENODATA, { 0 }, { 400, "invalid" } },
     { EPROTO, { 0 }, { 400, "invalid" } },
     { EXDEV, { 0 }, { 409, "other_file_system" } },
-    { ETXTBSY, { 0 }, { 409, "file_busy" } },
+    { ETXTBSY, { 409, "in_use" }, { 409, "file_busy" } },
     { ESTALE, { 0 }, { 409, "file_changed" } },
+    { ENOPKG, { 422, "packages_failed" }, { 0 } },
     { EMLINK, { 0 }, { 409, "invalid" } },
 };
 
@@ -74,7 +75,7 @@ static int look_up(int number, bool is_file, const char **ret_code)
 
 int error_status(const struct err *e, const char **ret_code)
 {
-    /* Only the admission speaks of the host; otherwise it is our own disk that is full. */
+    /* Only the admission refers to the host; otherwise our own disk is full. */
     if ((e->code == ENOSPC || e->code == EDQUOT) && e->step != STEP_USAGE) {
         *ret_code = "disk_full";
         return 507;
@@ -87,7 +88,7 @@ int error_file_status(int number, const char **ret_code)
     return look_up(number, true, ret_code);
 }
 
-/* What the caller does not take at once is kept for it. */
+/* Bytes that the caller does not take at once are queued and charged. */
 static void answer(struct http_request *r, int status, const char *data, size_t size)
 {
     if (size > SHARE_SMALL_BYTES && !share_fits(&r->share, size + SHARE_SMALL_BYTES))

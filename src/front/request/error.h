@@ -1,5 +1,5 @@
-/* An error as Carrel's own API tells it, for every door that has no other shape:
- * {"error":{"code","message","details"}}. The code is for programs and never changes, the message is for people. */
+/* Errors in the shape of Carrel's own API, for every door without another: {"error":{"code","message","details"}}. The
+ * code is for programs and never changes, the message is for people. */
 #ifndef CARREL_FRONT_REQUEST_ERROR_H
 #define CARREL_FRONT_REQUEST_ERROR_H
 
@@ -9,9 +9,9 @@
 
 struct http_request;
 
-/* Status and code of what failed. */
+/* Status and code for an error. */
 int  error_status(const struct err *e, const char **ret_code);
-/* The same for an errno that the file helper told: a box's file, not ours. */
+/* The same for an errno of the file helper: a box's file, not ours. */
 int  error_file_status(int number, const char **ret_code);
 
 /* Each answers the request. details is taken over; may be NULL. */

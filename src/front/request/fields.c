@@ -1,5 +1,5 @@
-/* From JSON to checked values. Nothing is repaired or guessed: a member that nobody knows, a number of the wrong kind,
- * a name twice are errors that say which member they are about. */
+/* From JSON to checked values. Nothing is repaired or guessed: an unknown member, a number of the wrong kind, a
+ * repeated name are errors that name the member. */
 #define _GNU_SOURCE
 #include "front/request/fields.h"
 
@@ -184,6 +184,14 @@ static bool is_env_name(const char *name)
     return n <= ENV_NAME_MAX;
 }
 
+int body_env_name(const char *where, const char *variable, struct err *e)
+{
+    if (is_env_name(variable))
+        return 0;
+    return err_set(e, EINVAL, STEP_USAGE, "%s: '%s' cannot be the name of a variable", where,
+                   parse_quote(variable).text);
+}
+
 int body_env(const char *name, json_t *value, struct err *e)
 {
     const char *key;
@@ -193,9 +201,9 @@ int body_env(const char *name, json_t *value, struct err *e)
     if (!json_is_object(value))
         return err_set(e, EINVAL, STEP_USAGE, "%s must be an object of strings", name);
     json_object_foreach(value, key, one) {
-        if (!is_env_name(key))
-            return err_set(e, EINVAL, STEP_USAGE, "%s: '%s' cannot be the name of a variable", name,
-                           parse_quote(key).text);
+        int r = body_env_name(name, key, e);
+        if (r < 0)
+            return r;
         if (!json_is_string(one))
             return err_set(e, EINVAL, STEP_USAGE, "%s.%s must be a string", name, parse_quote(key).text);
         if (json_string_length(one) > ENV_VALUE_MAX)

@@ -1,5 +1,5 @@
-/* Members of a JSON object, read by tables: each has a name and a function that checks its value. Used wherever a
- * caller says something in JSON, through whichever door. */
+/* Members of a JSON object, read by tables: each has a name and a function that checks its value. Used for all JSON
+ * from callers, in every door. */
 #ifndef CARREL_FRONT_REQUEST_FIELDS_H
 #define CARREL_FRONT_REQUEST_FIELDS_H
 
@@ -13,7 +13,7 @@ struct body_field {
     const char *name;
     int (*take)(const char *name, json_t *value, void *into, struct err *e);
 };
-/* Hands each member to its field; one that is none of them is an error which names it. where: "limits.", or "". */
+/* Passes each member to its field; an unknown one is an error with its name. where: "limits.", or "". */
 MUST_CHECK int body_fields(json_t *object, const char *where, const struct body_field *fields, size_t n, void *into,
                            struct err *e);
 
@@ -27,6 +27,7 @@ MUST_CHECK int body_duration(const char *name, json_t *value, uint64_t *ret_ms, 
 MUST_CHECK int body_mode(const char *name, json_t *value, uint32_t *ret, struct err *e);            /* "0644" or 420 */
 /* 1000, "1000:1000" or {"uid":1000,"gid":1000}. */
 MUST_CHECK int body_user(const char *name, json_t *value, uint32_t *ret_uid, uint32_t *ret_gid, struct err *e);
+MUST_CHECK int body_env_name(const char *where, const char *variable, struct err *e);
 MUST_CHECK int body_env(const char *name, json_t *value, struct err *e);
 MUST_CHECK int body_labels(const char *name, json_t *value, struct err *e);
 bool           body_name_is_valid(const char *name);

@@ -7,11 +7,12 @@
 #include <string.h>
 
 #include "base/list.h"
-#include "front/boxes/box_private.h"
+#include "front/boxes/box_parts.h"
 #include "front/db/db.h"
 #include "front/front.h"
 #include "front/identity/auth.h"
 #include "front/identity/token.h"
+#include "front/request/admitted.h"
 #include "front/services/services.h"
 
 static struct grant *make(struct service *s, const char *id, const struct grant_options *o)
@@ -21,7 +22,7 @@ static struct grant *make(struct service *s, const char *id, const struct grant_
     if (g)
         g->owner = strdup(o->owner);
     if (!g || !g->owner)
-        abort();        /* as everywhere where a few bytes are missing */
+        abort();        /* as everywhere when a few bytes cannot be allocated */
     g->front = s->front;
     g->service = s;
     g->box = o->box;
@@ -89,7 +90,7 @@ int grant_create(struct service *s, const struct grant_options *o, char *ret_sec
     }
     if (n >= GRANTS_PER_OWNER)
         return err_set(e, EDQUOT, STEP_USAGE, "%s may have %d grants; delete some", o->owner, GRANTS_PER_OWNER);
-    /* Tokens of grants that are gone say so until the next one is made: there are never many of them. */
+    /* Tokens of ended grants answer so until the next grant is made: they are never many. */
     if (!o->box && db_tokens_sweep(s->front->db, front_now_ms(), e) < 0)
         return -e->code;
     struct grant *g = make(s, NULL, o);
@@ -136,7 +137,7 @@ json_t *grant_json(const struct grant *g)
                      (json_int_t)g->used);
 }
 
-/* ---- who may call what ---- */
+/* ---- permission to call ---- */
 
 static bool is_held_by(const struct grant *g, const struct grant_holder *h)
 {
@@ -193,7 +194,7 @@ void grant_use(struct grant *g)
     struct err e;
 
     g->used++;
-    /* Others are counted for show. */
+    /* Others are counted for display only. */
     if (g->max_calls && db_grant_used(g->front->db, g->id, (int64_t)g->used, &e) < 0)
         front_log("error", "cannot count the use of a grant", "grant", g->id, NULL);
 }
@@ -247,7 +248,7 @@ json_t *grants_functions(struct front *front, const struct grant_holder *h, cons
     return all;
 }
 
-/* ---- the end of what they are about ---- */
+/* ---- the end of a service or box ---- */
 
 void grants_on_service_end(struct service *s)
 {
@@ -258,14 +259,18 @@ void grants_on_service_end(struct service *s)
     }
 }
 
-void grants_on_box_end(struct box *box, bool stays)
+/* A stopped box keeps its grants. */
+static void on_box_end(struct box *box, enum phase phase, enum box_reason reason)
 {
+    (void)reason;
     for (struct grant *g = box->front->grants, *next; g; g = next) {
         next = g->next;
-        if (g->box == box && !stays)
+        if (g->box == box && phase != PHASE_STOPPED)
             grant_delete(g);
     }
 }
+
+const struct box_part grants_part = { .on_end = on_box_end };
 
 static int load_one(const struct db_grant *row, void *arg)
 {

@@ -6,17 +6,15 @@
 
 #include "base/fd.h"
 #include "base/list.h"
-#include "front/boxes/box_private.h"
+#include "front/boxes/box_parts.h"
 #include "front/front.h"
 #include "front/keeper_link.h"
-
-enum { INLET_TAG = 1 << 16 };       /* plus the box's slot; other listeners have small ones */
 
 struct inlet_opening {
     struct inlet_opening *next, **back;
     struct front   *front;
     uint64_t        box;            /* its number: it may be forgotten meanwhile */
-    inlet_callback *call;           /* NULL: nobody waits any more */
+    inlet_callback *call;           /* NULL: cancelled */
     void           *arg;
 };
 
@@ -29,11 +27,11 @@ static void serve(struct box *box, int *fd)
         front_log("error", "a box's inlet cannot be served", "box", box->id, NULL);
 }
 
-static void on_answer(const struct event *event, int *fds, size_t n_fds, void *arg)
+static void on_answer(const union event *event, int *fds, size_t n_fds, void *arg)
 {
     struct inlet_opening *o = arg;
-    struct box *box = box_by_slot(o->front, event->box);
-    struct err e = event->err;
+    struct box *box = box_by_slot(o->front, event->head.box);
+    struct err e = event_failure(event) ? *event_failure(event) : (struct err){ 0 };
 
     LIST_REMOVE(o);
     if (box && box->number != o->box)
@@ -42,9 +40,9 @@ static void on_answer(const struct event *event, int *fds, size_t n_fds, void *a
         serve(box, &fds[0]);
     if (!box || !box->has_inlet) {
         if (!e.code)
-            (void)err_set(&e, ECONNRESET, STEP_NETWORK, "the box's inlet");
+            (void)err_set(&e, ECONNRESET, STEP_NETWORK, "the box's port for its grants");
         if (e.code == EADDRINUSE)
-            (void)err_set(&e, EEXIST, STEP_USAGE, "port %d of the box is taken, so it can have no inlet",
+            (void)err_set(&e, EEXIST, STEP_USAGE, "port %d of the box is taken, which its grants need",
                           KEEPER_INLET_PORT);
     }
     if (o->call)
@@ -76,7 +74,7 @@ void inlets_cancel(struct front *front, void *arg)
             o->call = NULL;
 }
 
-void inlet_close(struct box *box)
+static void on_release(struct box *box)
 {
     if (!box->has_inlet)
         return;
@@ -84,7 +82,8 @@ void inlet_close(struct box *box)
     http_server_unlisten(box->front->http, INLET_TAG + box->slot);
 }
 
-void inlet_adopt(struct front *front, uint32_t slot, int *fd)
+/* Takes over an inlet that an earlier front opened. */
+static void adopt(struct front *front, uint32_t slot, int *fd)
 {
     struct box *box = box_by_slot(front, slot);
 
@@ -92,8 +91,9 @@ void inlet_adopt(struct front *front, uint32_t slot, int *fd)
         serve(box, fd);
 }
 
-struct box *inlet_box(struct front *front, const struct http_peer *peer, bool *ret_is_inlet)
+struct box *inlet_box(struct front *front, const struct http_peer *peer)
 {
-    *ret_is_inlet = peer->tag >= INLET_TAG;
-    return *ret_is_inlet ? box_by_slot(front, peer->tag - INLET_TAG) : NULL;
+    return box_by_slot(front, peer->tag - INLET_TAG);
 }
+
+const struct box_part inlets_part = { .on_inlet = adopt, .on_release = on_release };

@@ -1,15 +1,14 @@
-/* What becomes of services when their box ends. If somebody ended the box, they go with it. If it ended by itself (the
- * keeper was killed, say), one that had the box for itself gets another; the others are dead and say why, as long as
- * the box's own record says how it ended. */
+/* Services whose box ends. If a caller ended the box, they end with it. If it ended by itself (the keeper was killed,
+ * for example), a service with a box of its own gets another; the others are dead and give the reason, as long as the
+ * box's own record has it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/list.h"
-#include "front/boxes/box_private.h"
 #include "front/db/db.h"
-#include "front/execs/exec_private.h"
 #include "front/front.h"
 #include "front/services/service_private.h"
 
@@ -18,7 +17,7 @@ bool service_is_lost(const struct service *s)
     return s->state == SERVICE_DEAD && !box_is_alive(s->box);
 }
 
-/* The worker ended with the box; nobody is to hear of it as of a death of its own. */
+/* The worker ended with the box; this is not reported as a death of its own. */
 static void detach(struct service *s)
 {
     struct service_private *p = s->private;
@@ -26,9 +25,9 @@ static void detach(struct service *s)
     loop_timer_cancel(s->front->loop, &p->load_timer);
     loop_timer_cancel(s->front->loop, &p->close_timer);
     if (s->exec)
-        s->exec->service = NULL;
+        s->exec->owned_by = NULL;
     s->exec = NULL;
-    kernel_link_close(&p->link);
+    guest_link_close(&p->link);
 }
 
 /* ---- another box ---- */
@@ -38,7 +37,7 @@ static void on_box(struct box *box, const struct err *e, void *arg)
     struct service *s = arg;
 
     if (s->private->wants_box || s->box != box)
-        return;         /* it ended already, and the next one is wanted */
+        return;         /* it ended already, and another is wanted */
     if (e) {
         err_text(e, s->reason, sizeof s->reason);
         service_die(s);
@@ -55,14 +54,8 @@ void service_await_box(struct service *s)
 
 static void like(const struct box *old, struct box_settings *ret)
 {
-    *ret = old->settings;
-    json_incref(ret->env);
-    json_incref(ret->labels);
-    json_incref(ret->devices);
-    for (int i = 0; i < KEEPER_MOUNTS; i++) {
-        ret->mount_source[i] = NULL;
-        ret->mount_fd[i] = -1;
-    }
+    if (box_settings_copy(&old->settings, ret) < 0)
+        abort();
     int64_t left_ms = old->expires_ms - front_now_ms();
     if (old->expires_ms)
         ret->ttl_s = left_ms > 1000 ? (uint32_t)(left_ms / 1000) : 1;
@@ -79,7 +72,7 @@ static void on_rebox(struct loop_task *t)
     bool existed;
 
     if (!s->front->ready)
-        return;         /* no keeper; services_on_synced() comes again */
+        return;         /* no keeper; services_on_synced() will run again */
     like(old, &settings);
     db_begin(s->front->db);         /* no box without its service, whenever we may be killed */
     int r = boxes_create(s->front, s->owner, old->owner_uid, old->owner_gid, old->name, NULL, &settings, on_box, s,
@@ -87,7 +80,7 @@ static void on_rebox(struct loop_task *t)
     if (r == 0 && box) {
         s->box = box;
         s->restarts++;
-        box_save(box);          /* all of it: the next front may have to make one like it */
+        box_save(box);          /* completely: the next front may have to make one like it */
         service_save(s);
     }
     if (db_end(s->front->db, &ignored) < 0)
@@ -115,7 +108,7 @@ static const char *why_not(struct service *s)
         return "create it again in another box";
     if (s->has_secrets && !s->secrets)
         return "its secrets are not kept over a restart of the server; create it again";
-    if (s->box->settings.n_mounts)
+    if (box_mounts_count(&s->box->settings.mounts, MOUNT_HOST))
         return "its mounts can be opened by its owner only; create it again";
     if (!service_may_restart(s))
         return "that happened too often";
@@ -137,7 +130,7 @@ void service_rebox(struct service *s, const char *reason)
     if (s->private->gone)
         return;
     s->private->wants_box = true;
-    loop_task_add(s->front->loop, &s->private->box_task);       /* not now: somebody goes through the boxes */
+    loop_task_add(s->front->loop, &s->private->box_task);       /* not now: a caller iterates over the boxes */
 }
 
 /* ---- the box ---- */
@@ -146,7 +139,7 @@ static void end_with(struct service *s, enum phase phase, const char *reason)
 {
     detach(s);
     s->outcome = OUTCOME_KILLED;
-    /* One that could not be made is deleted; one that somebody deletes was being deleted. */
+    /* A box that could not be made goes from CREATING to DELETED; a box that a caller deletes was DELETING. */
     if (phase == PHASE_FAILED || (phase == PHASE_DELETED && s->box->phase == PHASE_CREATING)) {
         service_rebox(s, reason);
         return;

@@ -1,6 +1,6 @@
-/* Calls. What cannot run yet waits here: a caller that goes costs nothing then, and a worker that dies loses only what
- * it was at. A call whose time is up, or whose caller has gone, is over for its caller at once; the worker is told, and
- * if it does not let go of the function it is signalled, and at last ended and replaced:
+/* Calls. A call that cannot run yet is queued here: if its caller goes away it costs nothing, and a worker that dies
+ * loses only its present call. A call that timed out, or whose caller has gone, is over for its caller at once. The
+ * worker gets a cancellation; if the function does not end it gets a signal, and at last it is killed and replaced:
  *
  *   cancel (raises in the function) -- 2 s --> SIGINT -- 8 s --> SIGKILL */
 #define _GNU_SOURCE
@@ -15,13 +15,15 @@
 #include "base/buf.h"
 #include "base/list.h"
 #include "front/boxes/boxes.h"
-#include "front/execs/exec_private.h"
 #include "front/front.h"
 #include "front/services/service_private.h"
 
 enum { CHECK_BYTES_MOST = 64 << 10 };
-static const unsigned long long ids = 1000000000000000000ULL;      /* 18 digits: what jsonscan_number() takes */
-enum { ASYNC_MOST = 1024, LADDER_INT_MS = 2000, LADDER_KILL_MS = 8000 };
+static const unsigned long long ids = 1000000000000000000ULL;      /* 18 digits: the most that jsonscan_number()
+                                                                    * accepts */
+enum { LADDER_INT_MS = 2000, LADDER_KILL_MS = 8000 };
+/* The link's queue for a worker that does not read is for calls: a missing check loses nothing. */
+enum { CHECKS_QUEUED_MOST = 16 };
 _Static_assert((int)SERVICE_CALL_BYTES < (int)LINK_MESSAGE_MOST, "a call fits into a message");
 
 static void on_timer(struct loop_timer *t);
@@ -71,22 +73,21 @@ json_t *service_log(const struct service *s)
 
 /* ---- the queue ---- */
 
-static void charge(struct service_private *p, size_t less)
-{
-    (void)share_move_bytes(&p->share, p->queued_bytes, p->queued_bytes - less);
-    p->queued_bytes -= less;
-}
-
 static void drop_message(struct service_call *c)
 {
-    if (!c->private->message)
+    struct service_private *p = c->service->private;
+    struct call_private *q = c->private;
+
+    if (!q->message)
         return;
-    kernel_message_unref(c->private->message);
-    c->private->message = NULL;
-    charge(c->service->private, c->private->bytes);
+    guest_message_unref(q->message);
+    q->message = NULL;
+    (void)share_move_bytes(&p->share, p->queued_bytes, p->queued_bytes - q->bytes);
+    p->queued_bytes -= q->bytes;
+    q->holder->bytes -= q->bytes;
 }
 
-/* Takes the call at this place out of the list. */
+/* Removes the call at this place from the list. */
 static struct service_call *take_at(struct service *s, struct service_call **at)
 {
     struct service_private *p = s->private;
@@ -95,10 +96,14 @@ static struct service_call *take_at(struct service *s, struct service_call **at)
     *at = c->next;
     if (!c->next)
         p->calls_end = at;
-    if (p->running == c)
+    if (p->running == c) {
         p->running = NULL;
-    if (c->private->sent && c->private->is_async)
+        call_holder_served(p, c->private->holder, false);
+    }
+    if (c->private->sent && c->private->is_async) {
         p->n_async--;
+        c->private->holder->n_async--;
+    }
     s->n_calls--;
     return c;
 }
@@ -112,7 +117,7 @@ static void unlist(struct service_call *c)
     (void)take_at(c->service, at);
 }
 
-/* The first that the worker has, or with all, the first; NULL: there is none. */
+/* The first call that the worker has, or with all, the first; NULL: none. */
 static struct service_call *take_next(struct service *s, bool all)
 {
     for (struct service_call **at = &s->private->calls; *at; at = &(*at)->next)
@@ -121,16 +126,17 @@ static struct service_call *take_next(struct service *s, bool all)
     return NULL;
 }
 
-/* Of one that is in no list any more. */
+/* For a call that is in no list any more. */
 static void free_call(struct service_call *c)
 {
     drop_message(c);
+    call_holder_leave(c->private->holder);
     loop_timer_cancel(c->service->front->loop, &c->private->timer);
     free(c->private);
     free(c);
 }
 
-/* Tells the caller; the call may live on as one that is over. */
+/* Calls the caller back; the call may live on although it is over. */
 static void tell_end(struct service_call *c, enum call_outcome outcome, struct jsonslice result)
 {
     struct call_private *q = c->private;
@@ -151,8 +157,8 @@ void service_call_finish(struct service_call *c, enum call_outcome outcome, stru
     struct service *s = c->service;
 
     if (s->exec)
-        exec_streams_pull(s->exec);     /* what was printed before comes before */
-    unlist(c);          /* whoever hears of it may end the service, and with it all that is in the list */
+        exec_pull(s->exec);     /* earlier output comes first */
+    unlist(c);          /* its callback may end the service, and with it all calls in the list */
     tell_end(c, outcome, result);
     free_call(c);
     if (!s->private->gone)
@@ -161,65 +167,82 @@ void service_call_finish(struct service_call *c, enum call_outcome outcome, stru
 
 enum { BEGINNING = 32 };
 
-/* What a message begins with; returns its length. */
+/* The beginning of a message; returns its length. */
 static size_t begin_message(enum service_message kind, char text[BEGINNING])
 {
     return (size_t)snprintf(text, BEGINNING, "{\"" SERVICE_KEY_TYPE "\":\"%s\"", service_message_name(kind));
 }
 
-static void send_call(struct service *s, struct service_call *c)
+/* False: too much is on its way; the next answer tries again. */
+static bool send_call(struct service *s, struct service_call *c)
 {
     struct service_private *p = s->private;
     struct call_private *q = c->private;
-    int r = kernel_link_send(&p->link, q->message);
 
-    if (r < 0)
-        return;         /* too much is on its way; the next answer tries again */
+    if (guest_link_send(&p->link, q->message) < 0)
+        return false;
     drop_message(c);
     q->sent = true;
-    if (q->is_async)
+    if (q->is_async) {
         p->n_async++;
-    else
+        q->holder->n_async++;
+        call_holder_served(p, q->holder, true);
+    } else {
         p->running = c;
+    }
+    return true;
 }
 
-/* A call that has to wait for its turn: whether its arguments fit is asked now, so that a wrong one need not wait. */
+/* For a queued call: the worker checks its arguments now, so that a wrong one need not wait. */
 static void send_check(struct service *s, struct service_call *c)
 {
-    const struct kernel_message *asked = c->private->message;
+    const struct guest_message *asked = c->private->message;
     char call[BEGINNING], check[BEGINNING];
 
-    if (c->private->sent || s->state != SERVICE_READY || !asked || asked->size > CHECK_BYTES_MOST)
+    if (c->private->sent || s->state != SERVICE_READY || !asked || asked->size > CHECK_BYTES_MOST ||
+        s->private->link.n_queued >= CHECKS_QUEUED_MOST)
         return;
     size_t call_size = begin_message(SERVICE_CALL, call), check_size = begin_message(SERVICE_CHECK, check);
-    struct kernel_message *m = kernel_message_new(asked->size - call_size + check_size);
+    struct guest_message *m = guest_message_new(0, asked->size - call_size + check_size);
     if (!m)
         return;
     memcpy(m->data, check, check_size);
     memcpy(m->data + check_size, asked->data + call_size, asked->size - call_size);
-    c->private->checked = kernel_link_send(&s->private->link, m) == 0;
-    kernel_message_unref(m);
+    c->private->checked = guest_link_send(&s->private->link, m) == 0;
+    guest_message_unref(m);
+}
+
+/* The oldest call of the holder who has waited longest; NULL: none may be sent now. */
+static struct service_call *next_of(const struct service_private *p, bool is_async)
+{
+    struct service_call *next = NULL;
+
+    for (struct service_call *c = p->calls; c; c = c->next) {
+        const struct call_private *q = c->private;
+        if (q->sent || q->is_over || q->is_async != is_async || (is_async && !call_holder_may_run(p, q->holder)))
+            continue;
+        if (!next || q->holder->turn[is_async] < next->private->holder->turn[is_async])
+            next = c;
+    }
+    return next;
 }
 
 void service_pump(struct service *s)
 {
     struct service_private *p = s->private;
+    struct service_call *c;
 
     if (s->state != SERVICE_READY || p->gone)
         return;
-    for (struct service_call *c = p->calls; c; c = c->next) {
-        if (c->private->sent || c->private->is_over)
-            continue;
-        if (c->private->is_async ? p->n_async < ASYNC_MOST : !p->running)
-            send_call(s, c);
-        if (p->running && p->n_async >= ASYNC_MOST)
-            break;
-    }
+    if (!p->running && (c = next_of(p, false)))
+        (void)send_call(s, c);
+    while ((c = next_of(p, true)) && send_call(s, c))
+        ;
 }
 
 void service_calls_end(struct service *s, enum call_outcome outcome, bool all)
 {
-    /* Whoever hears of an end may change the list. */
+    /* A callback may change the list. */
     for (struct service_call *c; (c = take_next(s, all));) {
         c->died = s->outcome ? s->outcome : OUTCOME_ERROR;
         c->reason = s->reason;
@@ -230,11 +253,11 @@ void service_calls_end(struct service *s, enum call_outcome outcome, bool all)
 
 /* ---- starting ---- */
 
-static struct kernel_message *make_message(const struct call_options *o, unsigned long long id)
+static struct guest_message *make_message(const struct call_options *o, unsigned long long id)
 {
     char beginning[BEGINNING];
     struct buf text;
-    struct kernel_message *m = NULL;
+    struct guest_message *m = NULL;
 
     buf_init(&text, SERVICE_CALL_BYTES);
     (void)begin_message(SERVICE_CALL, beginning);
@@ -250,7 +273,7 @@ static struct kernel_message *make_message(const struct call_options *o, unsigne
     else
         buf_add_text(&text, "{}");
     buf_add_char(&text, '}');
-    if (!text.failure && (m = kernel_message_new(text.length)))
+    if (!text.failure && (m = guest_message_new(0, text.length)))
         memcpy(m->data, text.data, text.length);
     buf_done(&text);
     return m;
@@ -262,19 +285,17 @@ static int check(struct service *s, const struct call_options *o, const json_t *
         return err_set(e, EPIPE, STEP_USAGE, "the service is dead: %s", s->reason);
     if (s->box->phase != PHASE_RUNNING)
         return err_set(e, EBUSY, STEP_USAGE, "the service's box is %s", phase_names[s->box->phase]);
-    /* While it is loaded anew its functions are those that it had. */
+    /* While it reloads it has the functions of its last worker. */
     *ret = service_function(s, o->function);
     if (!*ret)
         return err_set(e, ENOENT, STEP_USAGE, "there is no function '%.40s' in this service", o->function);
-    if (s->n_calls >= SERVICE_CALLS_MOST)
-        return err_set(e, EAGAIN, STEP_USAGE, "%d calls wait for this service already", SERVICE_CALLS_MOST);
     if (o->args.size + o->kwargs.size > SERVICE_CALL_BYTES - 512)
         return err_set(e, EMSGSIZE, STEP_USAGE, "the arguments may have %d bytes", SERVICE_CALL_BYTES - 512);
     return 0;
 }
 
-/* By chance, so that a worker cannot answer a call before it was sent, and one that outlives this front does not take
- * the next one's calls for ours. */
+/* Random, so that a worker cannot answer a call before it was sent, and one that outlives this front does not mistake
+ * the next front's calls for ours. */
 static unsigned long long new_id(struct service *s)
 {
     unsigned long long id;
@@ -291,24 +312,29 @@ int service_call_start(struct service *s, const struct call_options *o, struct s
 {
     struct service_private *p = s->private;
     const json_t *function = NULL;
+    struct call_holder *h = NULL;
     int r = check(s, o, &function, e);
 
-    if (r < 0)
+    if (r < 0 || (r = call_holder_join(s, o->who, &h, e)) < 0)
         return r;
     struct service_call *c = calloc(1, sizeof *c);
     struct call_private *q = calloc(1, sizeof *q);
     unsigned long long id = new_id(s);
-    struct kernel_message *m = c && q ? make_message(o, id) : NULL;
-    if (!m || !share_move_bytes(&p->share, p->queued_bytes, p->queued_bytes + m->size)) {
+    struct guest_message *m = c && q ? make_message(o, id) : NULL;
+    if (!m || !call_holder_may_keep(s, h, m->size) ||
+        !share_move_bytes(&p->share, p->queued_bytes, p->queued_bytes + m->size)) {
         if (m)
-            kernel_message_unref(m);
+            guest_message_unref(m);
         free(c);
         free(q);
+        call_holder_leave(h);
         return m ? err_set(e, EDQUOT, STEP_USAGE, SHARE_FULL) : err_at(e, ENOMEM, STEP_MEMORY, 0, "call");
     }
     p->queued_bytes += m->size;
+    h->bytes += m->size;
     *c = (struct service_call){ .service = s, .options = *o, .id = id, .private = q };
-    *q = (struct call_private){ .message = m,
+    *q = (struct call_private){ .holder = h,
+                                .message = m,
                                 .bytes = m->size,
                                 .is_async = json_is_true(json_object_get(function, "async")),
                                 .started_us = loop_now_us(),

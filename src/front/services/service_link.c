@@ -1,6 +1,6 @@
-/* What a worker says. It runs its author's code and may say anything: a message is one JSON object of a bounded size
- * (kernel_link.c has seen to that), and here its kind and its members are looked at. Whatever does not fit ends the
- * worker; what is about a call that is not there (any more) is dropped. */
+/* Messages of a worker. It runs its author's code and may send anything: a message is one JSON object of a bounded size
+ * (guest_link.c checks that); its kind and its members are checked here. An invalid message ends the worker; one about
+ * a call that does not exist (any more) is dropped. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -11,13 +11,12 @@
 #include "base/buf.h"
 #include "base/jsonout.h"
 #include "base/list.h"
-#include "front/execs/execs.h"
 #include "front/front.h"
 #include "front/services/service_private.h"
 
 enum { DESCRIPTION_MOST = 4 << 20, FUNCTIONS_MOST = 1024, CLOSE_PATIENCE_MS = 1000, PRINT_PIECE = 16 << 10 };
 
-static struct service_private *private_of(struct kernel_link *l)
+static struct service_private *private_of(struct guest_link *l)
 {
     return container_of(l, struct service_private, link);
 }
@@ -25,17 +24,17 @@ static struct service_private *private_of(struct kernel_link *l)
 void service_say(struct service *s, const char *text)
 {
     size_t size = strlen(text);
-    struct kernel_message *m = kernel_message_new(size);
+    struct guest_message *m = guest_message_new(0, size);
 
     if (!m)
         return;
     memcpy(m->data, text, size);
-    int r = kernel_link_send(&s->private->link, m);
+    int r = guest_link_send(&s->private->link, m);
     if (r == -EDQUOT)
         service_condemn(s, OUTCOME_ERROR, "the server keeps as much for its owner as it may (quota.buffers)");
     else if (r < 0)
-        service_condemn(s, OUTCOME_ERROR, "the worker was ended because it does not read what it is told");
-    kernel_message_unref(m);
+        service_condemn(s, OUTCOME_ERROR, "the worker was ended because it does not read its messages");
+    guest_message_unref(m);
 }
 
 void service_say_cancel(struct service *s, unsigned long long id)
@@ -53,7 +52,7 @@ static bool is_identifier(const char *name)
 {
     size_t n = strlen(name);
 
-    /* Letters beyond ASCII are allowed, as in Python; what matters is that it is one word. */
+    /* Letters beyond ASCII are allowed, as in Python; it must only be one word. */
     if (n == 0 || n > 127 || (name[0] >= '0' && name[0] <= '9'))
         return false;
     for (const char *c = name; *c; c++)
@@ -63,7 +62,7 @@ static bool is_identifier(const char *name)
     return true;
 }
 
-/* As it is shown: what it must have, and nothing that nobody knows. NULL: it is not what it should be. */
+/* The form in the API: the required members and the known ones, no others. NULL: a member is missing or wrong. */
 static json_t *take_function(json_t *one, const json_t *seen)
 {
     static const char *const texts[] = { "name", "doc", "signature" };
@@ -89,8 +88,8 @@ static json_t *take_function(json_t *one, const json_t *seen)
     return NULL;
 }
 
-/* What it says of its functions is kept, and as a tree it may be a hundred times as large. */
-static void on_loaded(struct service *s, const struct kernel_message *m)
+/* Its description of its functions is kept, and the tree may take a hundred times its size. */
+static void on_loaded(struct service *s, const struct guest_message *m)
 {
     if (s->state != SERVICE_LOADING)
         return;
@@ -120,8 +119,8 @@ static void on_loaded(struct service *s, const struct kernel_message *m)
     service_set_state(s, SERVICE_READY);
 }
 
-/* It could not be loaded, and says why. It ends by itself. */
-static void on_failed(struct service *s, const struct kernel_message *m)
+/* It could not be loaded, and sends the reason. It exits by itself. */
+static void on_failed(struct service *s, const struct guest_message *m)
 {
     /* Texts, of a few kilobytes. */
     bool may = m->size <= DESCRIPTION_MOST && jsonscan_weight(m->data, m->size) <= 2 * DESCRIPTION_MOST;
@@ -136,7 +135,7 @@ static void on_failed(struct service *s, const struct kernel_message *m)
     json_decref(root);
 }
 
-/* ---- what it prints and answers ---- */
+/* ---- its prints and answers ---- */
 
 static void print(struct service *s, struct service_call *c, enum service_stream which, struct jsonslice text)
 {
@@ -148,7 +147,7 @@ static void print(struct service *s, struct service_call *c, enum service_stream
         service_tell_print(s, stream, text);
 }
 
-/* SERVICE_MESSAGES: a word that nobody knows. */
+/* SERVICE_MESSAGES: an unknown word. */
 static enum service_message kind_of(struct jsonslice type)
 {
     unsigned i = 0;
@@ -158,7 +157,7 @@ static enum service_message kind_of(struct jsonslice type)
     return (enum service_message)i;
 }
 
-/* An answer to a call that is there, or was. */
+/* An answer to an existing or earlier call. */
 static const char *take_answer(struct service_call *c, enum service_message kind, struct jsonslice value)
 {
     bool is_refusal = kind == SERVICE_INVALID;
@@ -170,7 +169,7 @@ static const char *take_answer(struct service_call *c, enum service_message kind
     return NULL;
 }
 
-static const char *take_message(struct service *s, const struct kernel_message *m)
+static const char *take_message(struct service *s, const struct guest_message *m)
 {
     struct jsonslice text = { m->data, m->size }, type = { 0 }, id = { 0 }, value = { 0 }, stream = { 0 };
     unsigned long long number = 0;
@@ -215,12 +214,12 @@ static const char *take_message(struct service *s, const struct kernel_message *
     }
 }
 
-static void on_message(struct kernel_link *l, struct kernel_message *m)
+static void on_message(struct guest_link *l, struct guest_message *m)
 {
     struct service *s = private_of(l)->service;
 
     if (s->private->gone || s->private->end_outcome)
-        return;         /* one that is being ended has nothing to say any more */
+        return;         /* messages of a worker that is being ended are ignored */
     const char *wrong = take_message(s, m);
     if (wrong) {
         char text[160];
@@ -230,12 +229,12 @@ static void on_message(struct kernel_link *l, struct kernel_message *m)
     }
 }
 
-static void on_broken(struct kernel_link *l, enum outcome outcome, const char *why)
+static void on_broken(struct guest_link *l, enum outcome outcome, const char *why)
 {
     struct service_private *p = private_of(l);
     char text[160];
 
-    if (!outcome) {         /* most often it has just ended */
+    if (!outcome) {         /* most often it has just exited */
         loop_timer_set(l->loop, &p->close_timer, CLOSE_PATIENCE_MS);
         return;
     }
@@ -251,7 +250,7 @@ static void on_close_timer(struct loop_timer *t)
     service_condemn(p->service, OUTCOME_ERROR, "the worker was ended because it closed its link");
 }
 
-/* At the end of its patience the loading is interrupted, so that the traceback says where it was; then ended. */
+/* After the timeout the loading is interrupted, so that the traceback shows where it was; then the worker is ended. */
 static void on_load_timer(struct loop_timer *t)
 {
     struct service_private *p = container_of(t, struct service_private, load_timer);
@@ -266,19 +265,25 @@ static void on_load_timer(struct loop_timer *t)
     loop_timer_set(p->service->front->loop, t, 3000);
 }
 
+static const char *check_message(struct guest_message *m)
+{
+    return jsonscan_is_object(m->data, m->size) ? NULL : "a message that is no JSON object";
+}
+
+static const struct guest_link_owner link_owner = {
+    .least = SERVICE_MESSAGE_LEAST, .check = check_message, .on_message = on_message, .on_broken = on_broken
+};
+
 void service_link_init(struct service *s)
 {
     struct service_private *p = s->private;
 
-    kernel_link_init(&p->link, s->front->loop);
-    p->link.plain = true;
-    p->link.on_message = on_message;
-    p->link.on_broken = on_broken;
+    guest_link_init(&p->link, s->front->loop, &link_owner);
     p->close_timer.on_expire = on_close_timer;
     p->load_timer.on_expire = on_load_timer;
 }
 
-/* ---- what is printed past the interpreter: by C code and child processes ---- */
+/* ---- output that bypasses the interpreter: of C code and child processes ---- */
 
 static void keep_tail(struct service_private *p, const char *data, size_t size)
 {
@@ -293,9 +298,9 @@ static void keep_tail(struct service_private *p, const char *data, size_t size)
     p->tail_size += n;
 }
 
-void services_on_output(struct exec *x, unsigned stream, const char *data, size_t size)
+void service_on_output(struct exec *x, unsigned stream, const char *data, size_t size)
 {
-    struct service *s = x->service;
+    struct service *s = x->owned_by;
     struct buf text;
     struct jsonout j;
 

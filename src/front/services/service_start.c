@@ -14,11 +14,12 @@
 
 enum { LOAD_MS = 600000 };
 
-static char **make_env(const struct service *s)
+/* The values that its creator gave are in s->secrets; "secrets" of the spec only names secrets. */
+static int make_env(const struct service *s, char ***ret, struct err *e)
 {
     json_t *const more[] = { json_object_get(s->spec, "env"), s->secrets };
 
-    return exec_env_make(s->box, 0, more, sizeof more / sizeof *more);
+    return exec_env_make(s->box, 0, more, sizeof more / sizeof *more, json_object_get(s->spec, "secrets"), ret, e);
 }
 
 static bool is_in_every_box(const char *path)
@@ -35,7 +36,7 @@ static int check_place(const struct service *s, const struct config_template *te
         return err_set(e, ENOENT, STEP_HOST,
                        "the files of services are not installed: neither beside carrel-server nor in "
                        "/usr/local/lib/carrel/guest; $CARREL_GUEST can name them");
-    if (s->box->settings.template == 0 && !(is_in_every_box(python) && is_in_every_box(guest)))
+    if (box_template(s->box) == 0 && !(is_in_every_box(python) && is_in_every_box(guest)))
         return err_set(e, EINVAL, STEP_USAGE,
                        "the box was made without a template, so the interpreter is not there; create it with "
                        "\"template\": \"%s\"",
@@ -43,7 +44,7 @@ static int check_place(const struct service *s, const struct config_template *te
     return 0;
 }
 
-/* The first word: what to load. */
+/* Sends the first message, with the interface to load. */
 static int say_load(struct service *s, struct err *e)
 {
     json_t *message = json_copy(s->spec);
@@ -52,6 +53,7 @@ static int say_load(struct service *s, struct err *e)
     if (message) {
         json_object_set_new(message, SERVICE_KEY_TYPE, json_string(service_message_name(SERVICE_LOAD)));
         json_object_del(message, "env");
+        json_object_del(message, "secrets");
         text = json_dumps(message, JSON_COMPACT);
     }
     json_decref(message);
@@ -69,16 +71,16 @@ static void arm_load_timer(struct service *s)
 
 static const struct config_template *template_of(const struct service *s)
 {
-    return config_template(&s->front->config, s->box->settings.template ? s->box->settings.template : 1);
+    return config_template(&s->front->config, box_template(s->box) ? box_template(s->box) : 1);
 }
 
-/* NULL: there is none. */
+/* NULL: none. */
 static const char *python_of(const struct service *s)
 {
     const char *own = json_string_value(json_object_get(s->spec, "python"));
-    const struct config_template *template = template_of(s);
+    uint32_t template = box_template(s->box) ? box_template(s->box) : 1;
 
-    return own ? own : template ? template->python : NULL;
+    return own ? own : box_mounts_python(s->front, &s->box->settings.mounts, template);
 }
 
 int service_launch(struct service *s, struct err *e)
@@ -97,29 +99,33 @@ int service_launch(struct service *s, struct err *e)
     int r = check_place(s, template, python, e);
     if (r < 0)
         return r;
-    char **env = make_env(s);
+    char **env = NULL;
+    r = make_env(s, &env, e);
+    if (r < 0)
+        return r;
     json_t *about = json_pack("{s:s,s:s}", "service", s->id, "name", s->name);
-    struct exec_options options = { .argv = argv, .env = env, .background = true, .link = true, .kernel = about };
-    r = env && about ? exec_start(s->box, &options, &s->exec, e) : err_at(e, ENOMEM, STEP_MEMORY, 0, "service");
+    struct exec_options options = { .argv = argv, .env = env, .background = true, .owner = &services_exec_owner,
+                                    .secrets = json_object_get(s->spec, "secrets"),
+                                    .owned_by = s, .about = about };
+    r = about ? exec_start(s->box, &options, &s->exec, e) : err_at(e, ENOMEM, STEP_MEMORY, 0, "service");
     exec_env_free(env);
     json_decref(about);
     if (r < 0) {
         s->exec = NULL;
         return r;
     }
-    s->exec->service = s;
     p->end_outcome = OUTCOME_NONE;
     s->interpreter_failed = false;
     p->load_cancelled = p->started = false;
     p->tail_size = 0;
-    r = kernel_link_open(&p->link, s->exec->link, false);
+    r = guest_link_open(&p->link, exec_link(s->exec), false);
     if (r < 0)
         return err_at(e, -r, STEP_MEMORY, 0, "service");
     arm_load_timer(s);
     return say_load(s, e);
 }
 
-/* It may still be loading; and one that was ready may not answer any more. */
+/* It may still be loading; and one that was ready may no longer answer. */
 void service_ask_again(struct service *s)
 {
     char text[64];
@@ -130,7 +136,7 @@ void service_ask_again(struct service *s)
     service_say(s, text);
 }
 
-/* ---- one that did not come up ---- */
+/* ---- a worker that did not come up ---- */
 
 static const char *why_not_executed(int code)
 {
@@ -155,9 +161,9 @@ bool service_blame_interpreter(const struct service *s, const struct exec *x, ch
     if (s->private->started || s->private->end_outcome || s->outcome == OUTCOME_OOM ||
         (x->failure.code && x->failure.step != STEP_EXEC))
         return false;
-    bool is_unfit = kernel_link_last_words(s->private->tail, s->private->tail_size, x->end.code, words, sizeof words);
+    bool is_unfit = guest_link_last_words(s->private->tail, s->private->tail_size, x->end.code, words, sizeof words);
     if (!json_object_get(s->spec, "python") &&
-        config_awaits_setup(&s->front->config, s->box->settings.template, &x->failure))
+        config_awaits_setup(&s->front->config, box_template(s->box), &x->failure))
         snprintf(ret, size, "there is no Python for services on this machine yet; 'carrel setup' makes one, once");
     else if (x->failure.code)
         snprintf(ret, size, "the interpreter %s cannot be started: %s", python, why_not_executed(x->failure.code));

@@ -1,6 +1,6 @@
-/* A service's life. It may be freed from the loop only: any callback may end it. What the next front must know is in
- * the store (all but the secrets), and the worker's link is in the keeper; a worker that lives is adopted, one that
- * does not is replaced, or the reason is told. */
+/* A service's life. It may be freed from the loop only: any callback may end it. The database has the state that the
+ * next front needs (all but the secrets), and the keeper has the worker's link; a live worker is adopted, a dead one is
+ * replaced, or the service records the reason. */
 #define _GNU_SOURCE
 #include "front/services/services.h"
 
@@ -12,9 +12,8 @@
 #include <string.h>
 
 #include "base/list.h"
-#include "front/boxes/box_private.h"
+#include "front/boxes/box_text.h"
 #include "front/db/db.h"
-#include "front/execs/exec_private.h"
 #include "front/front.h"
 #include "front/services/grants.h"
 #include "front/services/service_private.h"
@@ -93,7 +92,7 @@ const json_t *service_function(const struct service *s, const char *name)
     return NULL;
 }
 
-/* A thousand names of a thousand functions: each is looked up, not searched for. */
+/* With a thousand names of a thousand functions a linear search would be slow. */
 json_t *service_functions(const struct service *s, const json_t *names)
 {
     json_t *list = json_array(), *wanted = names ? json_object() : NULL, *one;
@@ -162,7 +161,7 @@ static void on_free(struct loop_task *t)
     loop_task_cancel(s->front->loop, &p->pump_task);
     loop_timer_cancel(s->front->loop, &p->load_timer);
     loop_timer_cancel(s->front->loop, &p->close_timer);
-    kernel_link_close(&p->link);
+    guest_link_close(&p->link);
     share_leave(&p->link.share);
     share_leave(&p->link.partials);
     share_leave(&p->share);
@@ -178,7 +177,7 @@ static void on_free(struct loop_task *t)
     free(s);
 }
 
-/* Nobody finds it any more, and soon it is freed. */
+/* Removes it from all indexes; the loop frees it. */
 void service_forget(struct service *s)
 {
     struct service_private *p = s->private;
@@ -193,13 +192,13 @@ void service_forget(struct service *s)
     while (p->watchers)
         service_unwatch(p->watchers);
     if (s->exec)
-        s->exec->service = NULL;
+        s->exec->owned_by = NULL;
     s->exec = NULL;
-    kernel_link_close(&p->link);
+    guest_link_close(&p->link);
     loop_task_add(s->front->loop, &p->free_task);
 }
 
-/* Lists it; no process yet. */
+/* Adds it to the lists, without a process yet. */
 static struct service *make(struct box *box, const char *id, const struct service_options *o)
 {
     struct service *s = calloc(1, sizeof *s);
@@ -214,7 +213,7 @@ static struct service *make(struct box *box, const char *id, const struct servic
         s->functions = json_array();
     }
     if (!s || !p || !s->name || !s->owner || !s->functions)
-        abort();        /* as everywhere where a few bytes are missing */
+        abort();        /* as everywhere when a few bytes cannot be allocated */
     s->private = p;
     p->service = s;
     s->front = front;
@@ -281,8 +280,8 @@ int service_create(struct box *box, const struct service_options *o, struct serv
     unsigned in_box = 0, of_owner = 0;
 
     if (box->phase != PHASE_RUNNING)
-        return err_set(e, EBUSY, STEP_USAGE, "the box is %s; only in a running one can a service be started",
-                       phase_names[box->phase]);
+        return err_set(e, EBUSY, STEP_USAGE, "the box %s; only in a running one can a service be started",
+                       box_show_state(box).text);
     for (struct service *s = box->front->services; s; s = s->next) {
         in_box += s->box == box;
         of_owner += strcmp(s->owner, box->owner) == 0;
@@ -297,7 +296,7 @@ int service_create(struct box *box, const struct service_options *o, struct serv
     if (old)
         service_delete(old, "the box has ended");
     struct service *s = make(box, NULL, o);
-    /* Before there is a worker: the database has the last word about names. */
+    /* Before there is a worker: the database decides about names. */
     int r = service_keep(s, s->private->described_bytes) ? store(s, e) : err_set(e, EDQUOT, STEP_USAGE, SHARE_FULL);
     if (r == 0 && (r = service_launch(s, e)) < 0)
         remove_row(s);
@@ -319,7 +318,7 @@ void service_delete(struct service *s, const char *reason)
     snprintf(s->reason, sizeof s->reason, "%s", reason);
     if (s->exec)
         (void)!exec_signal(s->exec, SIGKILL, &ignored);
-    /* Whoever waits for it to be loaded hears that it never will be, and may delete it, too. */
+    /* Watchers are notified that it will not be loaded, and may delete it. */
     service_set_state(s, SERVICE_DEAD);
     if (s->private->gone)
         return;
@@ -371,7 +370,7 @@ static const char *error_type(const struct service *s)
     return s->interpreter_failed ? "InterpreterFailed" : "WorkerDied";
 }
 
-/* What a worker that did not come up printed to its standard error is the best that can be said. */
+/* The standard error of a worker that did not come up is the best available reason. */
 static void add_tail(struct service *s)
 {
     const struct service_private *p = s->private;
@@ -391,7 +390,7 @@ void service_die(struct service *s)
     service_set_state(s, SERVICE_DEAD);
 }
 
-/* While there is no keeper nothing can be started; services_on_synced() comes once there is. */
+/* Without a keeper nothing can be started; services_on_synced() follows when there is one. */
 void service_start_anew(struct service *s)
 {
     struct err e = { 0 };
@@ -413,7 +412,7 @@ void service_start_anew(struct service *s)
     }
 }
 
-/* Not for ever: a function that ends its worker may be called again and again. */
+/* Bounded: a function that ends its worker may be called again and again. */
 bool service_may_restart(struct service *s)
 {
     struct service_private *p = s->private;
@@ -426,29 +425,29 @@ bool service_may_restart(struct service *s)
     return p->n_recent++ < SERVICE_RESTARTS_MOST;
 }
 
-void services_on_exec_end(struct exec *x)
+static void on_exec_end(struct exec *x)
 {
-    struct service *s = x->service;
+    struct service *s = x->owned_by;
 
     if (!s || s->exec != x)
         return;
     struct service_private *p = s->private;
     bool was_ready = s->state == SERVICE_READY;
-    kernel_link_drain(&p->link);
+    guest_link_drain(&p->link);
     loop_timer_cancel(s->front->loop, &p->load_timer);
     loop_timer_cancel(s->front->loop, &p->close_timer);
     if (p->gone)
         return;
     s->exec = NULL;
-    x->service = NULL;
-    kernel_link_close(&p->link);
+    x->owned_by = NULL;
+    guest_link_close(&p->link);
     say_why(s, x);
     s->state = SERVICE_LOADING;         /* nothing is sent until the next worker is there */
     service_calls_end(s, CALL_DIED, false);
     if (p->gone)
         return;
     if (x->failure.code == ECONNRESET) {
-        ;       /* the keeper went before it could start it; services_on_synced() does */
+        ;       /* the keeper went away before it could start it; services_on_synced() retries */
     } else if (p->restart_wanted) {
         service_start_anew(s);
     } else if (was_ready && s->box->phase == PHASE_RUNNING && service_may_restart(s)) {
@@ -487,7 +486,7 @@ int service_restart(struct service *s, struct err *e)
     return 0;
 }
 
-/* ---- another front was there before ---- */
+/* ---- after an earlier front ---- */
 
 static int load_one(const struct db_service *row, void *arg)
 {
@@ -503,13 +502,13 @@ static int load_one(const struct db_service *row, void *arg)
                                  .own_box = json_is_true(json_object_get(body, "own_box")),
                                  .load_timeout_ms =
                                      (uint64_t)json_integer_value(json_object_get(body, "load_timeout_ms")) };
-    /* One whose box had ended before it got another gets one now. */
+    /* A service whose box had ended before it got another gets one now. */
     if (box && (box_is_alive(box) || o.own_box) && json_is_object(o.spec)) {
         struct service *s = make(box, row->id, &o);
         s->has_secrets = json_is_true(json_object_get(body, "has_secrets"));
         s->restarts = (unsigned)json_integer_value(json_object_get(body, "restarts"));
         s->created_ms = (int64_t)json_integer_value(json_object_get(body, "created_ms"));
-        if (!service_keep(s, 0))        /* it was there before: its owner may have been given less meanwhile */
+        if (!service_keep(s, 0))        /* an existing one stays, even if its owner's budget has become smaller */
             front_log("warning", "a service takes more memory than its owner may have", "service", s->id, NULL);
     }
     json_decref(body);
@@ -521,27 +520,28 @@ int services_load(struct front *front, struct err *e)
     return db_services(front->db, load_one, front, e);
 }
 
-void services_adopt(struct exec *x)
+static void adopt(struct exec *x, const struct exec_birth *birth)
 {
-    const char *id = json_string_value(json_object_get(x->about_kernel, "service"));
+    const char *id = json_string_value(json_object_get(x->about, "service"));
     struct service *s = id ? service_by_id(x->box->front, id) : NULL;
     struct err ignored;
 
-    if (x->service)
-        return;         /* only the keeper's connection was lost, not we */
+    (void)birth;
+    if (x->owned_by)
+        return;         /* only the keeper's connection was lost */
     if (!s || s->box != x->box || s->exec) {
         (void)!exec_signal(x, SIGKILL, &ignored);
         return;
     }
     s->exec = x;
-    x->service = s;
-    if (x->link < 0 || kernel_link_open(&s->private->link, x->link, false) < 0)
+    x->owned_by = s;
+    if (exec_link(x) < 0 || guest_link_open(&s->private->link, exec_link(x), false) < 0)
         service_condemn(s, OUTCOME_ERROR, "the worker's link was lost");
     else
         service_ask_again(s);
 }
 
-void services_on_synced(struct front *front)
+static void on_synced(struct front *front)
 {
     for (struct service *s = front->services, *next; s; s = next) {
         next = s->next;
@@ -571,3 +571,17 @@ void services_free(struct front *front)
         on_free(&s->private->free_task);
     }
 }
+
+const struct box_part services_part = {
+    .on_synced = on_synced,
+    .on_end = services_on_box_end,
+    .needs = services_need_box,
+    .on_forget = services_on_box_forget,
+};
+
+const struct exec_owner services_exec_owner = {
+    .name = "service",
+    .adopt = adopt,
+    .on_output = service_on_output,
+    .on_end = on_exec_end,
+};

@@ -1,12 +1,13 @@
 /* Services: functions of a live interpreter in a box that others may call. A service is a worker process (an exec whose
- * standard input is a link, as a kernel's) that loaded one interface file once; what it says is a stranger's word and
- * is checked. It may be called by its owner, and by whoever holds a grant (grants.h).
+ * standard input is a link, like a kernel's) that loaded one interface file once; it is untrusted, and its messages are
+ * checked. Its owner and holders of grants (grants.h) may call it.
  *
- *   LOADING -> READY -> LOADING (the worker died and is replaced, or a restart was asked for)
+ *   LOADING -> READY -> LOADING (the worker died and is replaced, or a restart was requested)
  *      +--------+--> DEAD -> LOADING (restart), or forgotten
  *
- * Synchronous functions run one at a time, in the order in which they were asked for; async ones at once. What waits
- * for its turn waits here, with a bound, and costs nobody anything if its caller goes. No door's header is needed. */
+ * Synchronous functions run one at a time; async ones at once. Callers take turns (service_turns.c); calls of one
+ * caller run in their order. Waiting calls are queued here, with a bound, and dropped if their caller goes away. No
+ * door's header is needed. */
 #ifndef CARREL_FRONT_SERVICES_SERVICES_H
 #define CARREL_FRONT_SERVICES_SERVICES_H
 
@@ -20,7 +21,9 @@
 #include "proto/names.h"
 
 struct box;
+struct box_part;
 struct exec;
+struct exec_owner;
 struct front;
 
 enum {
@@ -39,7 +42,7 @@ extern const char *const service_state_names[];
 struct service;
 struct service_call;
 
-/* Somebody who waits for the loading. Embedded in its owner; may leave in a callback. */
+/* A watcher of the loading. Embedded in its owner; may leave in a callback. */
 struct service_watcher {
     struct service_watcher *next, **back;       /* back NULL: it watches nothing (any more) */
     /* Printed by module-level code; text is a JSON string with its quotes. */
@@ -53,8 +56,8 @@ struct service {
     struct box         *box;                /* outlives it */
     char                id[16];
     char               *name, *owner;       /* owned; the name is unique for the owner */
-    bool                own_box;            /* the box was made for it, and goes with it */
-    bool                has_secrets;        /* which are not kept over a restart of the front */
+    bool                own_box;            /* the box was made for it, and is deleted with it */
+    bool                has_secrets;        /* they are not kept over a restart of the front */
     json_t             *spec;               /* owned: code, filename, path, env, models, python */
     json_t             *secrets;            /* owned, or NULL: object of strings */
     uint64_t            load_timeout_ms;
@@ -63,16 +66,16 @@ struct service {
     unsigned            restarts;
     enum outcome        outcome;            /* of the last death */
     char                reason[480];        /* in words; "" */
-    bool                interpreter_failed; /* it died of that: the interface was not even looked at */
+    bool                interpreter_failed; /* it died of that, before the interface was loaded */
     json_t             *error;              /* owned: why it could not be loaded; NULL */
-    json_t             *functions;          /* owned: array of objects, as GET shows them */
+    json_t             *functions;          /* owned: array of objects, as in the API */
     int64_t             created_ms;
     uint64_t            n_called;
     unsigned            n_calls;            /* that have not ended */
     struct service_private *private;
 };
 
-/* What a new service is of. Everything is borrowed; the objects are checked by the caller. */
+/* The input of a new service. Everything is borrowed; the caller has checked the objects. */
 struct service_options {
     const char *name;
     json_t     *spec, *secrets;     /* secrets may be NULL */
@@ -80,30 +83,30 @@ struct service_options {
     bool        own_box;
 };
 
-/* It is there at once, LOADING; watchers hear how it goes on. The box must run. */
+/* It exists at once, LOADING; watchers are notified of the progress. The box must run. */
 MUST_CHECK int  service_create(struct box *box, const struct service_options *options, struct service **ret,
                                struct err *e);
-/* By id or name; owner NULL: anybody's. What somebody says is looked for so; what was written down, by its id alone. */
+/* By id or name; owner NULL: any owner's. For stored references use service_by_id(). */
 struct service *service_find(struct front *front, const char *owner, const char *name);
 struct service *service_by_id(struct front *front, const char *id);
-/* Whether it is dead because its box ended: another may have its name. */
+/* Whether it is dead because its box ended: another may take its name. */
 bool            service_is_lost(const struct service *s);
 MUST_CHECK int  service_restart(struct service *s, struct err *e);
-/* Ends the worker, tells callers and watchers, forgets it, and deletes its own box. */
+/* Ends the worker, notifies callers and watchers, forgets it, and deletes its own box. */
 void            service_delete(struct service *s, const char *reason);
 void            service_watch(struct service *s, struct service_watcher *w);
 void            service_unwatch(struct service_watcher *w);
-/* What the API shows; new references. functions: only these (an array of names), or NULL for all. */
+/* The API's JSON; new references. functions: only these (an array of names), or NULL for all. */
 json_t         *service_json(const struct service *s);
 json_t         *service_functions(const struct service *s, const json_t *names);
-/* Borrowed; NULL: there is none of this name. */
+/* Borrowed; NULL: no such function. */
 const json_t   *service_function(const struct service *s, const char *name);
 json_t         *service_log(const struct service *s);
 
 /* ---- calls ---- */
 
 struct call_options {
-    const char      *function, *who;        /* who: for the log */
+    const char      *function, *who;        /* who: takes its turn as this holder; also for the log */
     struct jsonslice args, kwargs;          /* an array and an object, valid JSON; data NULL: none */
     uint64_t         timeout_ms;            /* 0: none */
     void            *owner;
@@ -126,8 +129,8 @@ struct service_call {
     struct call_private *private;
 };
 
-/* Queues it. -ENOENT: no such function; -EAGAIN: too many wait; -EDQUOT: too much memory; -EPIPE: the service is dead;
- * -EMSGSIZE: the arguments are too large. */
+/* Queues it. -ENOENT: no such function; -EAGAIN: the caller has too many already; -EDQUOT: too much memory; -EPIPE: the
+ * service is dead; -EMSGSIZE: the arguments are too large. */
 MUST_CHECK int service_call_start(struct service *s, const struct call_options *options, struct service_call **ret,
                                   struct err *e);
 /* The caller has gone: the function is interrupted. */
@@ -135,14 +138,8 @@ void           service_call_abandon(struct service_call *c);
 
 /* ---- called by the front's other parts ---- */
 MUST_CHECK int services_load(struct front *front, struct err *e);
-void           services_on_exec_end(struct exec *x);
-void           services_on_output(struct exec *x, unsigned stream, const char *data, size_t size);
-void           services_adopt(struct exec *x);
-void           services_on_box_end(struct box *box, enum phase phase, enum box_reason reason);
-void           services_on_box_forget(struct box *box);
-/* Whether a service that had the dead box for itself may still want another like it. */
-bool           services_need_box(const struct box *box);
-void           services_on_synced(struct front *front);
 void           services_free(struct front *front);
+extern const struct box_part   services_part;
+extern const struct exec_owner services_exec_owner;
 
 #endif

@@ -1,11 +1,13 @@
-"""usage: cluster up [--fake] [--name NAME] [--image ARCHIVE]… | down | kubeconfig | run COMMAND… | load ARCHIVE… | kill PROGRAM
+"""usage: cluster up [--fake] [--name NAME] [--image ARCHIVE]… | down | kubeconfig | env | run COMMAND… | load ARCHIVE… | kill PROGRAM
 
 A real Kubernetes on this machine, in namespaces of its own: API server, controller manager, scheduler, kubelet and containerd; with --fake,
-kwok instead of the last two. `up` prints how long it took and the KUBECONFIG; `run` runs a command where Pods, Services and their names can
-be reached; `load` takes image archives; `kill` kills one of the cluster's programs, which is started again; `down` leaves nothing."""
+kwok instead of the last two. `up` prints how long it took and the KUBECONFIG; `env` prints lines for a shell that puts kubectl, kind and docker
+into its PATH; `run` runs a command where Pods, Services and their names can be reached; `load` takes image archives; `kill` kills one of the
+cluster's programs, which is started again; `down` leaves nothing."""
 import argparse
 import os
 import select
+import shlex
 import shutil
 import signal
 import socket
@@ -25,7 +27,7 @@ def fail(message):
 
 
 def listen():
-    """A listener on the usual port, or on any if somebody has that."""
+    """A listener on the usual port, or on any if it is taken."""
     for port in (PORT, 0):
         listener = socket.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -154,7 +156,14 @@ def kill(cluster, programs):
     subprocess.run(["nsenter", f"--pid=/proc/{pid}/ns/pid", f"--mount=/proc/{pid}/ns/mnt", "kill", "-KILL", *inner], check=True)
 
 
-ACTIONS = {"up": up, "down": down, "load": load, "kill": kill, "run": enter, "kubeconfig": lambda cluster: print(cluster.kubeconfig)}
+def environment(cluster):
+    """For a shell: what the documented commands need. The machine's own programs come after them."""
+    print(f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))} CARREL_CLUSTER={shlex.quote(cluster.name)}")
+    folders = shlex.quote(f"{HERE / 'bin'}:{BIN}")
+    print(f'case ":$PATH:" in *:{folders}:*) ;; *) export PATH={folders}:"$PATH" ;; esac')
+
+
+ACTIONS = {"env": environment, "up": up, "down": down, "load": load, "kill": kill, "run": enter, "kubeconfig": lambda cluster: print(cluster.kubeconfig)}
 
 
 def main():

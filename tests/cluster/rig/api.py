@@ -16,7 +16,7 @@ class ApiError(Exception):
 
 
 class Api:
-    is_over = False             # nobody looks at the changes any more
+    is_over = False             # the changes are no longer read
 
     def __init__(self, kubeconfig):
         with open(kubeconfig) as file:
@@ -35,7 +35,7 @@ class Api:
         return http.client.HTTPSConnection(self.host, context=self.tls, timeout=timeout)
 
     def call(self, method, path, body=None, content="application/json", timeout=30):
-        """The answer to one request; ApiError if it is not a success. The connection is kept; one that broke is made anew once."""
+        """The answer to one request; ApiError if it is not a success. The connection is kept; a broken one is replaced once."""
         for last in (False, True):
             if self.connection is None:
                 self.connection = self.connect(timeout)
@@ -67,7 +67,7 @@ class Api:
             raise
 
     def changes(self, path):
-        """Every object below a path, and then each change, until somebody says that it is over: (type, object)."""
+        """Every object below a path, and then each change, until the caller ends it: (type, object)."""
         while not self.is_over:
             try:
                 listed = self.get(path)
@@ -88,7 +88,7 @@ class Api:
 
 
 def wait_for(what, seconds, condition):
-    """Asks until the condition holds; its value. What it raises on the way counts as no."""
+    """Polls until the condition holds; returns its value. An exception counts as no."""
     deadline, last = time.monotonic() + seconds, None
     while True:
         try:

@@ -17,6 +17,8 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
   snapshotter = "overlayfs"
   [plugins."io.containerd.cri.v1.images".pinned_images]
     sandbox = "docker.io/library/pause:1"
+  [plugins."io.containerd.cri.v1.images".registry]
+    config_path = "{INSIDE}/registries"
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = true
   disable_apparmor = true
@@ -34,6 +36,12 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
       [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
         BinaryName = "{BIN}/runc"
         SystemdCgroup = false
+"""
+
+REGISTRY_PORT = 5000
+REGISTRIES = f"""server = "http://127.0.0.1:{REGISTRY_PORT}"
+[host."http://127.0.0.1:{REGISTRY_PORT}"]
+  capabilities = ["pull", "resolve"]
 """
 
 NETWORK = {"cniVersion": "1.0.0", "name": "cluster", "plugins": [
@@ -71,7 +79,8 @@ def write(cluster, pki):
     """All files below the cluster's folder."""
     server = f"https://127.0.0.1:{cluster.port}"
     cluster.path("cni").mkdir()
-    for name, text in {"containerd.toml": CONTAINERD, "cni/10-cluster.conflist": json.dumps(NETWORK), "audit.json": json.dumps(AUDIT),
+    cluster.path("registries/_default").mkdir(parents=True)
+    for name, text in {"containerd.toml": CONTAINERD, "registries/_default/hosts.toml": REGISTRIES, "cni/10-cluster.conflist": json.dumps(NETWORK), "audit.json": json.dumps(AUDIT),
                        "kubelet.json": json.dumps(kubelet(cluster)), "resolv.conf": f"nameserver {NODE_ADDRESS}\n"}.items():
         cluster.path(name).write_text(text)
     for name in ("controller-manager", "scheduler", "proxy", "kubelet", "kwok"):
@@ -133,4 +142,5 @@ def node_programs(cluster):
     yield "proxy", ["kube-proxy", f"--kubeconfig={pki}/proxy.kubeconfig", "--proxy-mode=nftables", f"--cluster-cidr={POD_NETWORK}",
                     f"--hostname-override={cluster.node}", "--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0",
                     "--conntrack-tcp-timeout-close-wait=0", "--bind-address=127.0.0.1"]
+    yield "registry", ["python3", "-u", "-m", "rig.registry", str(REGISTRY_PORT)]
     yield "dns", ["python3", "-u", "-m", "rig.dns", f"{INSIDE}/kubeconfig", NODE_ADDRESS]

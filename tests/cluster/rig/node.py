@@ -17,7 +17,7 @@ def shell(script):
 
 
 def mounts(cluster):
-    """A sysfs of this network namespace over the machine's cgroups; /run, /var/lib and /var/log that nobody else sees."""
+    """A sysfs of this network namespace over the machine's cgroups; private /run, /var/lib and /var/log."""
     folder = cluster.folder
     shell(f"""
         mkdir -p {folder}/mnt {folder}/var-log {folder}/log
@@ -49,7 +49,7 @@ def network():
 
 
 class Programs:
-    """What runs, by pid; what ends is started again after a moment, and noted."""
+    """Running processes, by pid; an ended one is restarted after a moment, and recorded."""
 
     def __init__(self):
         self.running = {}

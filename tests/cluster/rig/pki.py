@@ -1,4 +1,4 @@
-"""Certificates and kubeconfigs of a cluster: one authority, and a client certificate for everybody who talks to the API server."""
+"""Certificates and kubeconfigs of a cluster: one authority, and a client certificate for each client of the API server."""
 import base64
 import json
 import subprocess

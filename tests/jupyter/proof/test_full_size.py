@@ -42,7 +42,7 @@ def children(server):
 
 
 class Witness(threading.Thread):
-    """Somebody else's kernel, and the sizes of front and keeper."""
+    """Another identity's kernel, and the sizes of front and keeper."""
 
     def __init__(self, server):
         super().__init__(daemon=True)
@@ -69,7 +69,7 @@ class Witness(threading.Thread):
                 for name, pid in self.pids.items():
                     self.most[name] = max(self.most[name], resident(pid) - self.base[name])
                 time.sleep(0.02)
-        except Exception as e:      # told by check()
+        except Exception as e:      # raised by check()
             self.failure = e
 
     def check(self):

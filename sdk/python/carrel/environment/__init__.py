@@ -1,11 +1,10 @@
 """Sandboxes: where code, models and functions are."""
 from __future__ import annotations
 
-from ..errors import InterpreterUnavailable
+from ..errors import InterpreterUnavailable, PackagesUnavailable
 from .config import ConfigError, ExecutionMode, ModelConfig, ModelHandle, RepoConfig, RepoHandle, SandboxConfig
 from .gpu import GpuUnavailable
 from .hub import ModelUnavailable
-from .packages import PackagesUnavailable
 from .sandbox import CommandFailed, Sandbox
 from .scoped import InterfaceError, ScopedSandbox
 

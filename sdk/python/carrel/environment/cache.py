@@ -17,7 +17,7 @@ def cache_dir(*parts: str) -> str:
 
 @contextlib.contextmanager
 def locked(path: str) -> Iterator[None]:
-    """Alone among the processes that lock the same path; it is given up also by one that is killed."""
+    """An exclusive lock among processes that lock the same path; the kernel releases it also if a process is killed."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

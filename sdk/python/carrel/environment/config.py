@@ -1,7 +1,8 @@
-"""What a sandbox is to have. A field that asks for something holds or is refused by name; a default asks for nothing."""
+"""The configuration of a sandbox. An explicit field takes effect or is refused by name; a default requests nothing."""
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from ..named import keys_body
 from .server import holds, server_places
 
 NOTEBOOK_PACKAGES = ("jupyter_server", "ipykernel", "jupyter", "jupyter_client", "nbformat", "tornado", "fastmcp", "Pillow", "requests", "torch",
@@ -16,12 +18,14 @@ NOTEBOOK_PACKAGES = ("jupyter_server", "ipykernel", "jupyter", "jupyter_client",
 
 
 class ExecutionMode(Enum):
+    """What a Sandbox is for: a shell, or cells of a notebook."""
+
     CLI = "cli"
     NOTEBOOK = "notebook"
 
 
 class ConfigError(ValueError):
-    """A field asks for what is not there; the message names it and the way on."""
+    """A field requests something that is missing; the message names it and the remedy."""
 
 
 @dataclass
@@ -46,6 +50,7 @@ class ModelConfig:
 
     @property
     def tokenizer_var(self) -> str:
+        """The variable that a notebook session gives the model's tokenizer."""
         return "tokenizer" if self.var_name == "model" else f"{self.var_name}_tokenizer"
 
 
@@ -58,6 +63,8 @@ def check_model_name(name: str) -> None:
 
 @dataclass
 class RepoConfig:
+    """A repository; refused by name, since sandboxes have none."""
+
     url: str
     dockerfile: Optional[str] = None
     install: Any = False
@@ -65,7 +72,7 @@ class RepoConfig:
 
 @dataclass
 class ModelHandle:
-    """A model that is there: where it is mounted in the sandbox."""
+    """An available model: its place in the sandbox."""
 
     name: str
     volume_path: str
@@ -79,6 +86,8 @@ class ModelHandle:
 
 @dataclass
 class RepoHandle:
+    """A repository in a sandbox; there are none."""
+
     url: str
     local_path: str
     dockerfile: Optional[str] = None
@@ -89,6 +98,8 @@ class RepoHandle:
 
 @dataclass
 class SandboxConfig:
+    """What a sandbox has: models, packages, secrets, files, limits. A field holds or is refused (ConfigError)."""
+
     python_packages: List[str] = field(default_factory=list)
     system_packages: List[str] = field(default_factory=list)
     python_version: str = "3.11"
@@ -111,14 +122,17 @@ class SandboxConfig:
     repos: List[RepoConfig] = field(default_factory=list)
     local_files: List[Tuple[str, str]] = field(default_factory=list)
     local_dirs: List[Tuple[str, str]] = field(default_factory=list)
-    # What the fields above cannot say.
+    # Options that the fields above lack.
     gpu_optional: bool = False
-    memory: Any = None              # bytes or "8G"; None: what the host can give
+    memory: Any = None              # bytes or "8G"; None: as much as the host can give
     cpus: Optional[float] = None    # None: all
-    # What it may reach: rules like "api.example.com" and "*.example.com:443"; net="public": every public address. None: nothing.
+    # The network: rules like "api.example.com" and "*.example.com:443"; net="public": every public address. None: no network.
     net: Any = None
     allow: List[str] = field(default_factory=list)
     deny: List[str] = field(default_factory=list)
+    # Keys that the sandbox uses and never sees: "OPENAI_API_KEY@api.openai.com", "KEY@host:x-api-key: {}". The value comes from where those of
+    # secrets do; in the sandbox the variable is a placeholder.
+    keys: List[str] = field(default_factory=list)
 
 
 # Fields that ask for something which is not here, unless they have their default; and the way on.
@@ -134,17 +148,15 @@ _ABSENT: Mapping[str, str] = {
 
 
 def check_config(config: SandboxConfig) -> None:
-    """ConfigError for the first field that asks for what is not here."""
+    """ConfigError for the first field that requests something missing."""
     if not isinstance(config, SandboxConfig):
         raise TypeError(f"a sandbox is made from a SandboxConfig, not from {type(config).__name__}")
     plain = SandboxConfig()
     for name, way in _ABSENT.items():
         if getattr(config, name) != getattr(plain, name):
             raise ConfigError(f"SandboxConfig({name}={getattr(config, name)!r}) cannot be had: {way}")
-    have = f"{sys.version_info.major}.{sys.version_info.minor}"
-    if config.python_version not in (plain.python_version, have):
-        raise ConfigError(f"SandboxConfig(python_version={config.python_version!r}) cannot be had: a sandbox has the program's own interpreter, "
-                          f"which is {have}; start the program with python{config.python_version}")
+    if not isinstance(config.python_version, str) or not re.fullmatch(r"3\.\d+(\.\d+)?", config.python_version):
+        raise ConfigError(f"SandboxConfig(python_version={config.python_version!r}): a version of Python 3, like \"3.12\"")
     _check_kinds(config)
     for name in ("timeout", "rpc_timeout", "wait_timeout", "gpu_count"):
         value = getattr(config, name)
@@ -152,12 +164,18 @@ def check_config(config: SandboxConfig) -> None:
             raise ConfigError(f"SandboxConfig({name}={value!r}): a number above 0")
     _check_system_packages(config.system_packages)
     _check_variables(config)
+    _check_keys(config)
     _check_models(config.models)
+
+
+def is_other_python(config: SandboxConfig) -> bool:
+    """Whether it asks for another interpreter than the program's. The default asks for none."""
+    return config.python_version not in (SandboxConfig().python_version, f"{sys.version_info.major}.{sys.version_info.minor}")
 
 
 def _check_kinds(config: SandboxConfig) -> None:
     """A text would do for a list: of its letters."""
-    for name in ("python_packages", "system_packages", "secrets", "notebook_packages", "models", "local_files", "local_dirs", "allow", "deny"):
+    for name in ("python_packages", "system_packages", "secrets", "notebook_packages", "models", "local_files", "local_dirs", "allow", "deny", "keys"):
         value = getattr(config, name)
         if not isinstance(value, (list, tuple)):
             raise ConfigError(f"SandboxConfig({name}={value!r}): a list")
@@ -178,7 +196,7 @@ def warn_user(words: str) -> None:
 
 
 def _check_system_packages(names: List[str]) -> None:
-    """A box shows the programs of this machine: what is installed here is there."""
+    """A box shows the programs of this machine: everything installed here is available."""
     for name in names:
         try:
             asked = subprocess.run(["dpkg-query", "-W", "-f=${db:Status-Status}", name], capture_output=True, text=True, check=False)
@@ -197,6 +215,24 @@ def _check_variables(config: SandboxConfig) -> None:
     for name, value in config.env.items():
         if not isinstance(value, str):
             raise ConfigError(f"SandboxConfig(env={{{name!r}: ...}}): a value is a text, not {type(value).__name__}")
+
+
+def key_names(config: SandboxConfig) -> List[str]:
+    return list(dict.fromkeys(str(key["name"]) for key in keys_body(config.keys) or ()))
+
+
+def _check_keys(config: SandboxConfig) -> None:
+    for key in config.keys:
+        if not isinstance(key, str) or "=" in key.partition("@")[0]:
+            raise ConfigError(f"SandboxConfig(keys=[{key!r}]): a key is NAME@HOST or NAME@HOST:HEADER, as in 'OPENAI_API_KEY@api.openai.com'")
+    try:
+        names = key_names(config)
+    except ValueError as e:
+        raise ConfigError(f"SandboxConfig(keys=...): {e}") from None
+    for name in names:
+        if name in config.env or name in config.secrets:
+            raise ConfigError(f"SandboxConfig(keys=...): the sandbox would have the value of {name} itself by {'env' if name in config.env else 'secrets'}; "
+                              "leave that out")
 
 
 def _check_models(models: List[ModelConfig]) -> None:

@@ -1,4 +1,4 @@
-"""What a request for a GPU comes to on this machine."""
+"""Requests for a GPU on this machine."""
 from __future__ import annotations
 
 import glob
@@ -9,11 +9,11 @@ from .config import SandboxConfig, warn_user
 
 
 class GpuUnavailable(RuntimeError):
-    """The GPU that was asked for is not there. The message says what is, and the way on."""
+    """The requested GPU is missing. The message names the available ones, and the remedy."""
 
 
 def host_gpus() -> List[str]:
-    """What this machine has, as its drivers say it."""
+    """This machine's GPUs, according to its drivers."""
     found = []
     for path in sorted(glob.glob("/proc/driver/nvidia/gpus/*/information")):
         try:
@@ -31,8 +31,8 @@ def is_optional(config: SandboxConfig) -> bool:
 
 
 def matching_devices(wanted: str, count: int, devices: Sequence[Mapping[str, Any]]) -> List[str]:
-    """Of the devices that a server lists, those of a kind that ends in /gpu. One that is called as `wanted` comes first; a name of a model
-    ("A100") is no device's, so any will do. A device that stands for all of them (its name is "all") is taken last."""
+    """Of the devices that a server lists, those of a kind that ends in /gpu. One named `wanted` comes first; the name of a model
+    ("A100") is no device's name, so any will do. A device that stands for all of them (its name is "all") is taken last."""
     names = [d["name"] for d in devices if not d["refused"] and d["name"].partition("=")[0].endswith("/gpu")]
     exact = [n for n in names if wanted in (n, n.partition("=")[2])]
     single = [n for n in names if n not in exact and not n.endswith("=all")]
@@ -40,9 +40,9 @@ def matching_devices(wanted: str, count: int, devices: Sequence[Mapping[str, Any
 
 
 def settle_gpu(config: SandboxConfig, devices: Sequence[Mapping[str, Any]] = ()) -> List[str]:
-    """The devices that the sandbox gets; none if none is asked for, or it is optional (one warning). Else GpuUnavailable.
+    """The devices for the sandbox; none if none is requested, or it is optional (one warning). Else GpuUnavailable.
 
-    devices: what the server lists in GET /v1/info."""
+    devices: the server's list in GET /v1/info."""
     if config.gpu is None:
         return []
     found = matching_devices(config.gpu, config.gpu_count, devices)

@@ -15,7 +15,7 @@ _OTHER_WEIGHTS = ("*.bin", "*.pth", "*.h5", "*.msgpack", "*.ot")    # the same n
 
 
 class ModelUnavailable(RuntimeError):
-    """A model that cannot be had. The message says why, in the hub's own words, and what to do."""
+    """An unavailable model. The message has the reason, in the hub's own words, and the remedy."""
 
 
 def _hub() -> Any:
@@ -31,7 +31,7 @@ def _endpoint(environment: Mapping[str, str]) -> str:
 
 
 def hub_cache() -> str:
-    """Where the hub's own library keeps what it has fetched."""
+    """The cache of the hub's own library."""
     named = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
     home = os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "huggingface")
     return os.path.abspath(os.path.expanduser(named or os.path.join(home, "hub")))
@@ -80,7 +80,7 @@ def _wanted(files: List[Any]) -> List[Any]:
 
 
 def fetch_model(name: str, environment: Mapping[str, str]) -> str:
-    """The directory of the model's snapshot. What a broken try has left is used."""
+    """The directory of the model's snapshot. Files of an interrupted download are reused."""
     hub = _hub()
     endpoint = _endpoint(environment)
     token = environment.get("HF_TOKEN") or None

@@ -1,4 +1,4 @@
-"""Where a model is: a directory that the user named for it, a complete snapshot in the hub's cache, or one that is fetched now."""
+"""The place of a model: a directory that the user named, a complete snapshot in the hub's cache, or a new download."""
 from __future__ import annotations
 
 import json
@@ -14,12 +14,12 @@ from .config import ModelConfig, ModelHandle
 from .hub import ModelUnavailable, fetch_model, hub_cache
 
 _WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".onnx")
-_KINDS = ("model_type", "architectures", "tokenizer_class", "auto_map")     # what code is looked up by
+_KINDS = ("model_type", "architectures", "tokenizer_class", "auto_map")     # names by which code looks it up
 _SMALL = 1_000_000      # bytes; texts up to here are searched for a hidden model's name
 
 
 def named_directory(name: str, setting: str | None) -> str | None:
-    """What CARREL_MODELS says of a model: NAME=DIR,NAME=DIR or JSON or a folder that has NAME in it."""
+    """The entry of a model in CARREL_MODELS: NAME=DIR,NAME=DIR or JSON or a folder that contains NAME."""
     if not setting:
         return None
     if setting.lstrip().startswith("{"):
@@ -41,7 +41,7 @@ def named_directory(name: str, setting: str | None) -> str | None:
 
 
 def is_complete(folder: str) -> bool:
-    """Whether a snapshot has all that its own lists name. A file whose blob is not there yet, or a missing part of the weights, says no."""
+    """Whether a snapshot has all files of its own lists. A file without its blob, or a missing part of the weights, makes it incomplete."""
     try:
         names = [os.path.join(base, f) for base, _, files in os.walk(folder) for f in files]
     except OSError:
@@ -76,14 +76,14 @@ def cached_snapshot(name: str) -> str | None:
 
 
 def find_model(name: str, environment: Mapping[str, str]) -> str:
-    """The directory with the model's files; fetched if there is none."""
+    """The directory with the model's files; downloaded if necessary."""
     found = named_directory(name, environment.get("CARREL_MODELS")) or cached_snapshot(name)
     return found or fetch_model(name, environment)
 
 
 @dataclass
 class Models:
-    """Models for a sandbox: what is mounted where, and their handles. close() removes what was made for it."""
+    """Models for a sandbox: their mounts and handles. close() removes the files made for it."""
 
     mounts: List[Dict[str, Any]] = field(default_factory=list)
     handles: List[ModelHandle] = field(default_factory=list)
@@ -120,7 +120,7 @@ class Models:
 
 
 def _whole(folder: str) -> tuple[str, str]:
-    """What must be mounted so that the snapshot's links work, and the snapshot below it."""
+    """The mounts that the snapshot's links need, and the snapshot below them."""
     store = os.path.dirname(os.path.dirname(folder))
     if os.path.basename(os.path.dirname(folder)) == "snapshots" and os.path.isdir(os.path.join(store, "blobs")):
         return store, os.path.relpath(folder, store)
@@ -128,13 +128,13 @@ def _whole(folder: str) -> tuple[str, str]:
 
 
 def _words(names: List[str]) -> List[str]:
-    """What tells a name: all of it, then its parts, the longest first."""
+    """The texts that reveal a name: all of it, then its parts, the longest first."""
     parts = {part for name in names for part in (name, *name.split("/"), name.replace("/", "--")) if len(part) > 2}
     return sorted(parts, key=len, reverse=True)
 
 
 def _neutral_place(real: str, names: List[str]) -> str:
-    """A directory of the same file system, so that data need not be copied, whose path tells no name: a box can see where its mounts come from."""
+    """A directory of the same file system, so that data need not be copied, whose path does not reveal a name: a box can see the sources of its mounts."""
     candidates = [cache_dir("hidden")]
     above = os.path.dirname(real)
     while above != "/":
@@ -148,7 +148,7 @@ def _neutral_place(real: str, names: List[str]) -> str:
 
 
 def _anonymous_copy(folder: str, names: List[str]) -> str:
-    """The model's files in a directory whose path does not tell its name: links to the same data, and small texts without the name."""
+    """The model's files in a directory whose path does not reveal its name: links to the same data, and small texts without the name."""
     home = _neutral_place(os.path.realpath(folder), names)
     _remove_abandoned(home)
     made = os.path.join(home, f".carrel-{os.getpid()}-{secrets.token_hex(8)}")
@@ -174,7 +174,7 @@ def _remove_abandoned(home: str) -> None:
 
 
 def _anonymous_text(data: bytes, names: List[str], is_json: bool) -> bytes:
-    """Without the names. In JSON only values that tell where a model comes from: a kind of model may be called like a part of the name."""
+    """Removes the names. In JSON only from values that name a model's origin: a kind of model may share a part of the name."""
     if is_json:
         try:
             return json.dumps(_anonymous_value(json.loads(data), names), ensure_ascii=False).encode()

@@ -10,14 +10,16 @@ from typing import Any, Dict, List, Mapping, Optional, TypeVar
 from ..client import Box, Carrel
 from ..errors import CarrelError, NotFound, Unavailable
 from ..local import PrivateServer
-from .config import ConfigError, ExecutionMode, ModelHandle, RepoHandle, SandboxConfig, check_config, files_as_mounts
+from ..named import LentSecrets, keys_body
+from .config import (ConfigError, ExecutionMode, ModelHandle, RepoHandle, SandboxConfig, check_config, files_as_mounts, is_other_python,
+                     key_names)
 from .gpu import settle_gpu
 from .models import Models, provide_models
-from .packages import provide_packages
+from .packages import packages_to_install
 from .secrets import environment, find_secrets
 from .server import connect, make_room, private_folder, scoped_server
 
-PACKAGES = "/opt/carrel/packages"
+LAYER_PYTHON = "/opt/venv/bin/python"       # of a box with packages
 _PIDS = 4096        # a numeric library has threads for every processor
 S = TypeVar("S", bound="Sandbox")
 
@@ -34,7 +36,7 @@ class CommandFailed(RuntimeError):
 class Sandbox:
     """As a context manager it is started at the beginning and terminated at the end."""
 
-    _template = "python"        # whose interpreter can be a kernel
+    _template = "python"        # its interpreter can be a kernel
 
     def __init__(self, config: SandboxConfig):
         check_config(config)
@@ -44,8 +46,11 @@ class Sandbox:
         self._carrel: Optional[Carrel] = None
         self._box: Optional[Box] = None
         self._models = Models()
+        self._has_layer = False
         self._folders: List[str] = []
         self._secrets: Dict[str, str] = {}
+        self._lent: Optional[LentSecrets] = None
+        self._lent_keys: Optional[LentSecrets] = None
         self._owner = os.getpid()
         self.name = "sandbox"
 
@@ -61,45 +66,57 @@ class Sandbox:
         self._secrets = find_secrets(self.config.secrets)
         try:
             gpus = self._gpus()
-            packages = provide_packages(self._packages())
             self._models = provide_models(self.config.models, {**environment(), **self._secrets})
             carrel = self._connect()
-            self._box = carrel.create(**self._box_options(packages), devices=gpus)
+            self._lend(carrel)
+            self._lent_keys = LentSecrets(carrel, find_secrets(key_names(self.config)))
+            self._box = carrel.create(**self._box_options(), devices=gpus)
             self._started()
         except BaseException:
             self._end()
             raise
         return self
 
+    def _keys(self) -> List[Dict[str, str]]:
+        lent = {use["env"]: use["name"] for use in self._lent_keys.uses} if self._lent_keys else {}
+        return [{**key, "secret": lent[key["name"]]} for key in keys_body(self.config.keys) or () if key["name"] in lent]
+
     def _connect(self) -> Carrel:
         if self._carrel is None:
-            self._server = scoped_server(kernels=self._mode is not None)
+            self._server = scoped_server(kernels=self._mode is not None and not self._packages())
             self._carrel = connect(self._server)
         return self._carrel
 
     def _gpus(self) -> List[str]:
-        """Asked before anything is downloaded for a sandbox that cannot be."""
+        """Called before anything is downloaded for an impossible sandbox."""
         return settle_gpu(self.config, self._connect().info()["devices"]) if self.config.gpu is not None else []
 
-    def _packages(self) -> List[str]:
+    def _packages(self) -> Dict[str, Any]:
+        """The environment of the box, as its options; empty: the program's own interpreter has everything."""
         wanted = list(self.config.python_packages)
         if self._mode is ExecutionMode.NOTEBOOK and self.config.notebook_packages != SandboxConfig().notebook_packages:
             wanted += self.config.notebook_packages
-        return wanted
+        if is_other_python(self.config):
+            return {"packages": wanted or None, "python": self.config.python_version}
+        lacking = packages_to_install(wanted)
+        return {"packages": lacking} if lacking else {}
 
-    def _box_options(self, packages: str | None) -> Dict[str, Any]:
+    def _box_options(self) -> Dict[str, Any]:
         mounts = files_as_mounts(self.config) + self._models.mounts
-        if packages:
-            mounts.append({"source": packages, "target": PACKAGES, "writable": False})
+        packages = self._packages()
+        self._has_layer = bool(packages)
         for target in ("/root", "/workspace"):
             if not any(m["target"] == target for m in mounts):
                 folder = self._folder(target.strip("/"))
                 make_room(folder, target)
                 mounts.insert(0, {"source": folder, "target": target, "writable": True})
-        options: Dict[str, Any] = {"mounts": mounts, "env": {**self.config.env, "PYTHONPATH": self._python_path(packages)}, "template": self._template}
+        options: Dict[str, Any] = {"mounts": mounts, "env": {**self.config.env, "PYTHONPATH": self._python_path()}, "template": self._template,
+                                   "secrets": self._secret_uses, **packages}
+        if self.config.keys:
+            options["keys"] = self._keys()
         if self.config.timeout != SandboxConfig().timeout:
             options["ttl"] = self.config.timeout
-        # Limits are for root and whoever has cgroups; a limit that was asked for must hold, else the box is refused.
+        # Limits need root or delegated cgroups; a requested limit must be enforced, else the box is refused.
         if self.config.memory is not None or os.geteuid() == 0:
             options["memory"] = self.config.memory or "max"
         if self.config.cpus is not None or os.geteuid() == 0:
@@ -109,9 +126,22 @@ class Sandbox:
         options.update(net=self.config.net, allow=self.config.allow or None, deny=self.config.deny or None)
         return options
 
-    def _python_path(self, packages: str | None) -> str:
+    def _lend(self, carrel: Carrel) -> None:
+        self._lent = LentSecrets(carrel, self._secrets)
+
+    @property
+    def _command_env(self) -> Optional[Dict[str, str]]:
+        """What a command gets besides the box's own."""
+        return None
+
+    @property
+    def _secret_uses(self) -> List[Dict[str, str]]:
+        """Every process of the sandbox gets them; the server's records have only the names of its variables."""
+        return list(self._lent.uses) if self._lent else []
+
+    def _python_path(self) -> str:
         own = self.config.env.get("PYTHONPATH")
-        return ":".join([*([PACKAGES] if packages else []), "/workspace", "/root", *([own] if own else [])])
+        return ":".join(["/workspace", "/root", *([own] if own else [])])
 
     def _folder(self, what: str) -> str:
         assert self._server is not None
@@ -135,6 +165,10 @@ class Sandbox:
         if box is not None:
             with contextlib.suppress(NotFound, Unavailable):
                 box.delete()
+        for lent in (self._lent, self._lent_keys):
+            if lent is not None:
+                lent.drop()
+        self._lent = self._lent_keys = None
         self._models.close()
         while self._folders:
             shutil.rmtree(self._folders.pop(), ignore_errors=True)
@@ -157,20 +191,23 @@ class Sandbox:
 
     @property
     def box(self) -> Box:
+        """Its box, with all that a Box can do."""
         if self._box is None:
             raise RuntimeError("Sandbox not started. Call start() first.")
         return self._box
 
     def exec(self, cmd: str, timeout: int | None = None) -> str:
-        """Runs a line of shell; what it says on stdout. CommandFailed, a RuntimeError, if it does not end well."""
-        result = self.box.exec(["/bin/bash", "-c", cmd], timeout=timeout, env=self._secrets or None)
+        """Runs a shell command and returns its standard output. CommandFailed, a RuntimeError, if it does not end well."""
+        result = self.box.exec(["/bin/bash", "-c", cmd], timeout=timeout, env=self._command_env)
         if not result.ok:
             raise CommandFailed(result)
         return result.stdout
 
     def exec_python(self, code: str, timeout: int | None = None) -> str:
-        python = next(t["python"] for t in self._connect().info()["templates"] if t["name"] == self._template)
-        result = self.box.exec([python, "-c", code], timeout=timeout, env=self._secrets or None)
+        """Runs a program of Python; what it prints. CommandFailed if it does not end well."""
+        templates = self._connect().info()["templates"]
+        python = LAYER_PYTHON if self._has_layer else next(t["python"] for t in templates if t["name"] == self._template)
+        result = self.box.exec([python, "-c", code], timeout=timeout, env=self._command_env)
         if not result.ok:
             raise CommandFailed(result)
         return result.stdout
@@ -183,27 +220,34 @@ class Sandbox:
         self.box.files.write(path, content)
 
     def read_file(self, path: str) -> str:
+        """A file as text."""
         return self.box.files.read_text(path)
 
     def ensure_dir(self, path: str) -> None:
+        """Makes a directory, and those above it."""
         self.box.files.mkdir(path, parents=True)
 
     def start_container(self, repo_handle: Any) -> None:
+        """Refused: there is no Docker in a box."""
         raise ConfigError("start_container() cannot be had: there is no Docker in a box")
 
     def snapshot(self, description: str = "") -> None:
+        """Refused: there are no snapshots of sandboxes."""
         raise ConfigError("snapshot() cannot be had: there are no snapshots of sandboxes")
 
     @classmethod
     def from_snapshot(cls, snapshot_image: Any, config: SandboxConfig, name: str = "sandbox") -> "Sandbox":
+        """Refused: there are no snapshots of sandboxes."""
         raise ConfigError("from_snapshot() cannot be had: there are no snapshots of sandboxes")
 
     @classmethod
     def from_id(cls, sandbox_id: str, config: SandboxConfig | None = None) -> "Sandbox":
+        """Refused: a sandbox ends with the program that made it."""
         raise ConfigError("from_id() cannot be had: a sandbox belongs to the program that made it, and ends with it")
 
     @property
     def sandbox_id(self) -> str | None:
+        """The id of its box; None if it was not started."""
         return self._box.id if self._box else None
 
     @property
@@ -213,14 +257,17 @@ class Sandbox:
 
     @property
     def code_server_url(self) -> None:
+        """None: there is no editor in a sandbox."""
         return None
 
     @property
     def model_handles(self) -> List[ModelHandle]:
+        """Its models: names and where they are."""
         return list(self._models.handles)
 
     @property
     def repo_handles(self) -> List[RepoHandle]:
+        """Empty: sandboxes have no repositories."""
         return []
 
     @property

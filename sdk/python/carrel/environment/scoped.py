@@ -10,14 +10,14 @@ import tokenize
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, List, Literal, Optional, Union
 
+from ..client import Carrel
 from ..errors import CarrelError, Conflict, InvalidRequest, from_response
 from ..local import find_binary, own_interpreter
 from ..transport import segment
 from .config import SandboxConfig
-from .models import without_names
-from .sandbox import PACKAGES, Sandbox
+from .sandbox import Sandbox
 from .server import PROGRAM, check_program
-from .siblings import sibling_files
+from .siblings import archive_of, sibling_files
 from .stub import make_prompt, make_stub, stub_functions
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class InterfaceError(RuntimeError):
 
 @dataclass
 class Service:
-    """Functions that are served: what there is to call, and who holds the right to."""
+    """Served functions: their description, and the holders of rights to call them."""
 
     name: str                   # the server's name for it
     sandbox: "ScopedSandbox" = field(repr=False)
@@ -47,6 +47,8 @@ class Service:
 
 
 class ScopedSandbox(Sandbox):
+    """Holds models and data; an agent has the functions of the interface files that serve() loads, and nothing else."""
+
     _template = PROGRAM         # the agent does not run here
 
     def __init__(self, config: SandboxConfig):
@@ -67,9 +69,12 @@ class ScopedSandbox(Sandbox):
                 self.write_file(f"/workspace/{path}", text)
         return self
 
-    def _box_options(self, packages: str | None) -> Raw:
-        self._has_packages = bool(packages)
-        return super()._box_options(packages)
+    def _lend(self, carrel: Carrel) -> None:
+        """Its interfaces get the values themselves, which their server keeps in memory alone; so do its commands."""
+
+    @property
+    def _command_env(self) -> Optional[Dict[str, str]]:
+        return self._secrets or None
 
     def _started(self) -> None:
         self._grants = self._folder("grants")
@@ -79,19 +84,21 @@ class ScopedSandbox(Sandbox):
         super()._end()
 
     def call(self, method: str, path: str, body: Raw | None = None) -> Any:
+        """A request to the sandbox's server; what it answered."""
         return self.box._transport.call(method, path, json_body=body)
 
     def serve(self, code_file: str | os.PathLike[str], expose_as: ExposeMode = "mcp", name: str = "interface") -> "Union[Library, Raw, str, Skill]":
-        """Loads an interface file and serves what it exposes.
+        """Loads an interface file and serves its exposed functions.
 
-        library: a Library, for a session's workspace; mcp: a server for mcp_config; prompt: a text that describes the functions; skill: a Skill."""
+        library: a Library, for a session's workspace; skill: a Skill for it, with such a library; mcp: a server for mcp_config; prompt: a text that
+        describes the functions, and gives no right to call them."""
         from ..workspace.docs import check_module_name, check_plain_name
         box = self.box
         if expose_as not in _MODES:
             raise ValueError(f"serve(expose_as={expose_as!r}): one of {', '.join(_MODES)}")
-        if expose_as == "library":
-            check_module_name(name)
-        else:
+        if expose_as in ("library", "skill"):
+            check_module_name(name.replace("-", "_") if expose_as == "skill" and isinstance(name, str) else name)
+        if expose_as != "library":
             check_plain_name(name, "a service")
         if any(s.name == name for s in self.services):
             raise ValueError(f"serve(name={name!r}): this sandbox serves another interface under that name")
@@ -101,7 +108,7 @@ class ScopedSandbox(Sandbox):
         code = _read_source(path)
         service = self._load(box, path, code, name)
         try:
-            return self._exposed(service, expose_as, name, code)
+            return self._exposed(service, expose_as, name)
         except BaseException:
             with contextlib.suppress(CarrelError):
                 self.call("DELETE", f"/v1/services/{segment(service.name)}")
@@ -110,13 +117,15 @@ class ScopedSandbox(Sandbox):
 
     def _load(self, box: Any, path: str, code: str, name: str) -> Service:
         place = f"/root/.interfaces/{name}"
-        for inner, data in sibling_files(path).items():
-            target = f"{place}/{inner}"
-            self.ensure_dir(os.path.dirname(target))
-            box.files.write(target, data)
+        siblings = sibling_files(path)
+        if siblings:
+            self.ensure_dir(place)
+            box.files.put_archive(place, archive_of(siblings))
         body: Raw = {"name": name, "box": box.id, "code": code, "filename": os.path.basename(path),
-                     "path": [place, *([PACKAGES] if self._has_packages else []), "/root", "/workspace"], "models": self._models.paths,
-                     "load_timeout": self.config.wait_timeout, "python": own_interpreter()["python"]}
+                     "path": [place, "/root", "/workspace"], "models": self._models.paths,
+                     "load_timeout": self.config.wait_timeout}
+        if not self._has_layer:
+            body["python"] = own_interpreter()["python"]
         if self.config.env:
             body["env"] = {k: v for k, v in self.config.env.items() if k != "PYTHONPATH"}
             body["path"] += [p for p in self.config.env.get("PYTHONPATH", "").split(":") if p]
@@ -138,7 +147,7 @@ class ScopedSandbox(Sandbox):
         return service
 
     def _create(self, name: str, body: Raw) -> Raw:
-        """What the interface prints while it loads is shown."""
+        """Shows the interface's prints while it loads."""
         for event in self.box._transport.lines("POST", "/v1/services", json_body=body):
             kind = event.get("type")
             if kind in ("stdout", "stderr"):
@@ -156,20 +165,21 @@ class ScopedSandbox(Sandbox):
         with open(descriptor, "w", encoding="utf-8") as file:
             json.dump({"socket": self._server.socket, "token": token, "service": service.name}, file)
 
-    def _exposed(self, service: Service, expose_as: ExposeMode, name: str, code: str) -> "Union[Library, Raw, str, Skill]":
+    def _exposed(self, service: Service, expose_as: ExposeMode, name: str) -> "Union[Library, Raw, str, Skill]":
         from ..workspace import Library, Skill
-        if expose_as == "library":
-            stub = make_stub(name, service.name, list(service.functions), service.holder, self._call_options())
-            docs = make_prompt(name, list(service.functions), f"Available via: `import {name}`")
-            return Library(name, {f"{name}.py": stub}, docs, service)
+        functions = list(service.functions)
         if expose_as == "mcp":
             return {name: _mcp_entry(service.holder)}
         if expose_as == "prompt":
-            return make_prompt(name, list(service.functions), "Functions that run in a sandbox.")
-        for model in (m for m in self._models.handles if m.hidden):
-            code = without_names(code, [model.name, *([model.base_model] if model.base_model else [])])
-        return Skill.from_source(name, f"Tools from {name}: functions that run in a sandbox.", code,
-                                 make_prompt(name, list(service.functions), "Functions that run in a sandbox."))
+            return make_prompt(name, functions, "Functions that run in a sandbox. This text alone gives no right to call them: they can be called where they "
+                               "are a library or tools, too.")
+        module = name if expose_as == "library" else name.replace("-", "_")
+        docs = make_prompt(name, functions, f"Available via: `import {module}`")
+        stub = make_stub(module, service.name, functions, service.holder, self._call_options())
+        library = Library(module, {f"{module}.py": stub}, docs, service)
+        if expose_as == "library":
+            return library
+        return Skill(name, f"Tools from {name}: functions that run in a sandbox.", docs, library)
 
     def _call_options(self) -> Raw:
         return {"timeout": self.config.rpc_timeout} if self.config.rpc_timeout != SandboxConfig().rpc_timeout else {}
@@ -196,7 +206,7 @@ def _read_source(path: str) -> str:
 
 
 def _interface_error(path: str, code: str, error: InvalidRequest) -> Exception:
-    """What the file did wrong, at the line that the user wrote."""
+    """The file's error, at the line that the user wrote."""
     if error.code != "load_failed":
         return error
     details = error.details

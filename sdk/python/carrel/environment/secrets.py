@@ -5,7 +5,7 @@ import os
 import sys
 from typing import Dict, List, Mapping, Sequence
 
-from ..pybox.dotenv import read_dotenv
+from ..dotenv import read_dotenv
 from .config import warn_user
 
 

@@ -20,7 +20,7 @@ def host_memory() -> int:
 
 
 def _settings() -> tuple[str, ...]:
-    """A box may have what the machine has, memory and GPUs: a model does not fit into what is meant for strangers' code."""
+    """A box may use all of the machine's memory and GPUs: a model does not fit into the bounds for untrusted code."""
     template = {**own_interpreter(), "pool": "off"} if sys.executable else {}
     return (f"limits.memory={host_memory()}", "devices.allow=*/gpu", *(f"templates.{PROGRAM}.{name}={value}" for name, value in template.items()))
 
@@ -36,7 +36,7 @@ def check_program() -> None:
 
 
 def make_room(folder: str, target: str) -> None:
-    """Makes an empty directory in what is mounted at `target` for each directory of an interpreter that lies below it: the server shows it there."""
+    """Makes an empty directory in the mount at `target` for each directory of an interpreter below it: the server shows it there."""
     places = [*interpreter_folders(os.path.abspath(sys.executable)), sys.base_prefix, *interpreter_folders(os.path.join(setup_place(), "bin", "python")),
               find_guest() or target]
     for place in places:
@@ -56,7 +56,7 @@ def connect(server: PrivateServer) -> Carrel:
 
 
 def private_folder(server: PrivateServer, what: str) -> str:
-    """A new directory that goes with the server. Only the program's user can list it; a box sees of it what is mounted there."""
+    """A new directory that is removed with the server. Only the program's user can list it; a box only sees the mounted part."""
     path = os.path.join(server.directory, f"{what}-{secrets.token_hex(6)}")
     os.mkdir(path, 0o700)
     return path

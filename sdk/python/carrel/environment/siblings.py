@@ -1,7 +1,9 @@
-"""What an interface file can import from beside it."""
+"""Files beside an interface file that it can import."""
 from __future__ import annotations
 
+import io
 import os
+import tarfile
 from typing import Dict
 
 _MOST_FILES, _MOST_BYTES = 500, 20_000_000
@@ -27,3 +29,19 @@ def sibling_files(code_file: str) -> Dict[str, bytes]:
                 raise ValueError(f"{base} has more than {_MOST_FILES} files or {_MOST_BYTES} bytes of Python beside {os.path.basename(code_file)}; "
                                  "put the interface into a directory of its own")
     return found
+
+
+def archive_of(files: Dict[str, bytes]) -> bytes:
+    """As a tar archive, so that all of them go up in one request."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as archive:
+        folders = sorted({os.path.dirname(path) for path in files} - {""})
+        for folder in folders:
+            entry = tarfile.TarInfo(folder)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            archive.addfile(entry)
+        for path, content in files.items():
+            entry = tarfile.TarInfo(path)
+            entry.size, entry.mode = len(content), 0o644
+            archive.addfile(entry, io.BytesIO(content))
+    return data.getvalue()

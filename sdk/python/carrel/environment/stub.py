@@ -126,9 +126,29 @@ def _given(unset, first, then, rest, named):
     return first, {name: value for name, value in named.items() if value is not unset}
 
 
+def _plain(value):
+    """What has a form as text that the server's annotations turn back: dates, UUIDs, decimals, paths, bytes."""
+    if isinstance(value, (bytes, bytearray)):
+        import base64
+        return base64.b64encode(value).decode()
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    if hasattr(value, "__fspath__") or type(value).__name__ in ("UUID", "Decimal"):
+        return str(value)
+    raise TypeError(f"an object of type {type(value).__name__} has no form in JSON")
+
+
+def _print(answer):
+    """What the function printed there."""
+    for stream in ("stdout", "stderr"):
+        if answer.get(stream):
+            getattr(_sys, stream).write(answer[stream])
+
+
 def _ask(function, args, kwargs):
     try:
-        body = _json.dumps({"service": _SERVICE, "function": function, "args": args, "kwargs": kwargs, **_OPTIONS}, allow_nan=False)
+        body = _json.dumps({"service": _SERVICE, "function": function, "args": args, "kwargs": kwargs, "prints": True, **_OPTIONS},
+                           allow_nan=False, default=_plain)
     except (TypeError, ValueError) as e:
         raise TypeError(f"{function}(): an argument cannot be sent as JSON: {e}") from None
     path, token = _place()
@@ -138,7 +158,7 @@ def _ask(function, args, kwargs):
         status, data, may_stay = _exchange(connection, body.encode(), token)
     except BaseException as e:
         if connection is not None:
-            connection.close()      # so the server learns that nobody waits
+            connection.close()      # so the server cancels the call
         if not isinstance(e, OSError):
             raise
         raise RuntimeError(f"{function}() cannot be reached: {e or type(e).__name__}; its sandbox may have ended") from None
@@ -150,6 +170,8 @@ def _ask(function, args, kwargs):
         answer = _json.loads(data)
     except ValueError:
         raise RuntimeError(f"{function}(): the server's answer is no JSON (status {status})") from None
+    if status == 200:
+        _print(answer)
     if status == 200 and answer.get("ok"):
         return answer.get("result")
     error = answer.get("error") or {}
@@ -215,7 +237,7 @@ def _free(name: str, taken: Sequence[str]) -> str:
     return name
 
 
-def make_stub(name: str, service: str, functions: List[Mapping[str, Any]], holder: str, options: Mapping[str, Any]) -> str:
+def make_stub(name: str, service: str, functions: Sequence[Mapping[str, Any]], holder: str, options: Mapping[str, Any]) -> str:
     """The source of the module. holder: the file with socket and token on this machine. options: sent with each call."""
     made = [_Function(f) for f in functions if _callable(f.get("name"))]
     taken = [p for f in made for p in f.parameters] + [f.name for f in made]
@@ -236,8 +258,8 @@ def _callable(name: Any) -> bool:
     return isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)
 
 
-def make_prompt(name: str, functions: List[Mapping[str, Any]], how: str) -> str:
-    """What a prompt says of the functions."""
+def make_prompt(name: str, functions: Sequence[Mapping[str, Any]], how: str) -> str:
+    """The description of the functions for a prompt."""
     parts = [f"# {name} Interface\n\n{how}\n\n## Functions\n"]
     for function in functions:
         parts.append(f"\n### `{function['name']}{function.get('signature') or '()'}`\n\n{function.get('doc') or 'Call ' + function['name'] + '()'}\n")

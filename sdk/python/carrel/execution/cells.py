@@ -1,4 +1,4 @@
-"""What a cell or a command said, as blocks of text and images for an agent."""
+"""The output of a cell or a command, as blocks of text and images for an agent."""
 from __future__ import annotations
 
 import base64

@@ -13,12 +13,14 @@ from .session import Session
 
 
 class CLISession(Session):
+    """A session in a Sandbox, with a shell."""
+
     has_shell = True
     _mcp_name = "cli"
     _mcp_tools = ("run_code", "run_command", "read_file", "write_file", "list_files")
 
     def exec_shell(self, cmd: str, timeout: float | None = None) -> str:
-        """Runs a line of shell; what it says on stdout. CommandFailed, a RuntimeError, if it does not end well."""
+        """Runs a shell command and returns its standard output. CommandFailed, a RuntimeError, if it does not end well."""
         done = self.box.exec(["/bin/bash", "-c", cmd], timeout=timeout, **self._kernel_options())
         if not done.ok:
             raise CommandFailed(done)
@@ -37,7 +39,6 @@ def create_cli_session(sandbox: Sandbox, workspace: Workspace | None = None, nam
     session = CLISession(name, workspace, "/workspace", sandbox._server, sandbox.box, owns_box=False)
     try:
         session.sandbox = sandbox
-        session._env = dict(sandbox.secret_values)
         session._begin()
     except BaseException:
         session.terminate()

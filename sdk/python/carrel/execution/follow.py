@@ -1,14 +1,14 @@
-"""Cells that others run in a session's kernel, written into its notebook.
+"""Cells that other clients run in a session's kernel, written into its notebook.
 
-An MCP client runs its cells through the server, where this program sees nothing of them. But it may listen to the kernel, as any Jupyter client
-may, and what the server asks of the kernel for an MCP client has a session of that name."""
+An MCP client runs its cells through the server, where this program does not see them. But it may listen to the kernel, as any Jupyter client
+may, and the server's requests for an MCP client have a session of that name."""
 from __future__ import annotations
 
 import json
 import threading
 from typing import Any, Dict, List
 
-from ..pybox.remote import Gateway
+from ..gateway import Gateway
 from ..ws import WebSocket, WebSocketError
 from .notebook import CellOutputs, NotebookFile
 
@@ -19,7 +19,7 @@ _LOOK = 1.0             # seconds after which a silent connection looks whether 
 
 
 class Follower:
-    """Listens from its making on until stop(). A cell that is lost sight of, because the server or the box ended, is one that failed."""
+    """Listens from its creation until stop(). A cell that is lost, because the server or the box ended, counts as failed."""
 
     def __init__(self, url: str, kernel_id: str, notebook: NotebookFile):
         self._gateway = Gateway(url)
@@ -28,7 +28,7 @@ class Follower:
         self._cells: Dict[str, CellOutputs] = {}
         self._failed: List[str] = []
         self._stopped = threading.Event()
-        first = self._connect()         # before anybody can run anything
+        first = self._connect()         # before any client can run anything
         self._thread = threading.Thread(target=self._follow, args=(first,), name="carrel-notebook", daemon=True)
         self._thread.start()
 
@@ -80,7 +80,7 @@ class Follower:
 
 
 def _event(kind: str, content: Raw) -> Raw:
-    """A kernel's message as the events are that the API tells of a run."""
+    """Converts a kernel's message to an event of the API's runs."""
     if kind == "stream":
         return {"type": content.get("name"), "text": content.get("text", "")}
     if kind == "error":

@@ -11,9 +11,9 @@ _MOST_MOUNTS = 14       # a box has 16; one is for the directory itself, one in 
 
 
 def fixed_files(workspace: Workspace) -> Dict[str, bytes]:
-    """What the agent reads and cannot change, by paths below the workspace."""
+    """The agent's read-only files, by paths below the workspace."""
     files: Dict[str, bytes] = {}
-    for library in workspace.libraries:
+    for library in workspace.all_libraries():
         for path, text in library.files.items():
             if path in files:
                 raise ValueError(f"two libraries of the workspace have a file {path}")
@@ -24,7 +24,7 @@ def fixed_files(workspace: Workspace) -> Dict[str, bytes]:
 
 
 def data_files(workspace: Workspace) -> Dict[str, bytes]:
-    """What the agent gets and may change."""
+    """The agent's writable files."""
     files: Dict[str, bytes] = {}
     for source, target in workspace.local_files:
         if not os.path.isfile(source):

@@ -18,7 +18,7 @@ S = TypeVar("S", bound=Session)
 
 
 class LocalSession(Session):
-    pass
+    """A session in a box of its own, with the workspace's directory."""
 
 
 def open_local(kind: Type[S], workspace: Workspace | None, name: str, workspace_dir: str | os.PathLike[str],

@@ -29,7 +29,7 @@ def loading_code(handle: ModelHandle) -> str:
 
 
 def models_text(handles: List[ModelHandle]) -> str:
-    """What a prompt says of models that are loaded; "" if there are none."""
+    """The description of loaded models for a prompt; "" if there are none."""
     if not handles:
         return ""
     lines = ["### Pre-loaded Models", "The following models are already loaded in the kernel:"]

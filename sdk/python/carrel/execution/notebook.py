@@ -21,7 +21,7 @@ def _lines(text: str) -> List[str]:
 
 
 class NotebookFile:
-    """Whoever has the path can add cells: it is read, changed and replaced under a lock."""
+    """Any process with the path can add cells, so it is read, changed and replaced under a lock."""
 
     def __init__(self, path: str):
         self.path = path

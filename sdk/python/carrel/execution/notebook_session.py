@@ -9,7 +9,7 @@ from ..cells import Collector, Result, made
 from ..environment.config import ConfigError, ExecutionMode, ModelHandle
 from ..environment.sandbox import Sandbox
 from ..environment.scoped import ScopedSandbox
-from ..harness.tools import Outcome, Tool, required_text, text_block
+from ..tools import Outcome, Tool, required_text, text_block
 from ..workspace import Workspace
 from ..workspace.workspace import checked_workspace
 from .cells import result_content
@@ -36,6 +36,7 @@ class NotebookSession(Session):
 
     @property
     def notebook_path(self) -> str:
+        """Where the notebook is on this machine."""
         return self.notebook.path
 
     @property
@@ -45,9 +46,11 @@ class NotebookSession(Session):
 
     @property
     def model_info_text(self) -> str:
+        """What the agent's prompt says of the models that are loaded."""
         return models_text(self._loaded)
 
     def exec(self, code: str, hidden: bool = False, timeout: float | None = None, check: bool = False) -> Result:
+        """Runs a cell and writes it to the notebook, unless it is hidden."""
         if hidden:
             return super().exec(code, hidden, timeout, check)
         result = self._run_into(self.notebook.add_code(code), code, timeout)
@@ -83,6 +86,7 @@ class NotebookSession(Session):
         return Outcome(result_content(result), not result.ok)
 
     async def agent_tools(self, stack: contextlib.AsyncExitStack) -> List[Tool]:
+        """As of any session; Python runs as cells of the notebook."""
         [python, *rest] = await super().agent_tools(stack)
         from ..asyncclient import AsyncCarrel
         box = await (await stack.enter_async_context(AsyncCarrel(self._server.url))).get(self.box.id)
@@ -112,6 +116,7 @@ class NotebookSession(Session):
         return config
 
     def agent_words(self) -> str:
+        """What the agent's prompt says of the session."""
         words = super().agent_words().replace("the tool `python` runs code in it", "the tool `execute_code` runs code in it, as cells of a notebook")
         return "\n\n".join(part for part in (words, self.model_info_text) if part)
 
@@ -122,7 +127,7 @@ class NotebookSession(Session):
 
 
 class LocalNotebookSession(NotebookSession):
-    pass
+    """A session in a box of its own, whose cells are written to a notebook."""
 
 
 def check_sandbox(sandbox: Sandbox, mode: ExecutionMode, factory: str) -> None:
@@ -133,7 +138,7 @@ def check_sandbox(sandbox: Sandbox, mode: ExecutionMode, factory: str) -> None:
 
 
 def furnish_sandbox(sandbox: Sandbox, workspace: Workspace) -> None:
-    """The workspace's files in /workspace, which is the sandbox's own and nobody else's."""
+    """The workspace's files in /workspace, which belongs to the sandbox alone."""
     for path, data in {**data_files(workspace), **fixed_files(workspace)}.items():
         sandbox.ensure_dir(os.path.dirname(f"/workspace/{path}"))
         sandbox.box.files.write(f"/workspace/{path}", data)
@@ -149,7 +154,6 @@ def create_notebook_session(sandbox: Sandbox, workspace: Workspace | None = None
     session = NotebookSession(name, workspace, "/workspace", sandbox._server, sandbox.box, owns_box=False)
     try:
         session.sandbox = sandbox
-        session._env = dict(sandbox.secret_values)
         session._open_notebook(notebook_dir)
         if workspace.preload_models:
             session._load_models(sandbox.model_handles)

@@ -1,4 +1,4 @@
-"""The directory that an agent shares with the user: who may have it, what of it stays the user's, and how files are put into it.
+"""The directory that an agent shares with the user: exclusive use, the user's own files in it, and safe writes to it.
 
 An agent may have written to it before, so no link in it is followed."""
 from __future__ import annotations
@@ -15,14 +15,14 @@ from .live import live_sessions
 
 
 class UnsafePlace(RuntimeError):
-    """A directory that an agent must not have, or something in it that only an agent, or somebody else, can have put there."""
+    """A directory that an agent must not have, or a file in it that only an agent, or another user, can have put there."""
 
 
 def take_place(place: str) -> int:
     """Takes the directory for one session, and gives the descriptor that holds it until it is closed.
 
-    Another session's agent could write there what this session shows as its libraries. A server's socket in it would let the agent make boxes of
-    its own, with whatever the user can read in them."""
+    Another session's agent could write where this session shows its libraries. A server's socket in it would let the agent make boxes of
+    its own, with all files that the user can read."""
     for socket_place in server_places():
         if holds(place, socket_place):
             raise UnsafePlace(f"workspace_dir={place!r} has {socket_place} in it, from where an agent could command the server of its own box; "
@@ -79,7 +79,7 @@ def _folder(above: int, name: str, path: str) -> int:
 
 
 def put_file(root: str, inner: str, data: bytes) -> None:
-    """Writes root/inner anew. What is there under that name is replaced, and never written through."""
+    """Replaces root/inner. An existing file of that name is replaced, and never written through."""
     parts: List[str] = [p for p in inner.split("/") if p not in ("", ".")]
     if not parts or ".." in parts:
         raise ValueError(f"{inner!r} is no path below {root}")

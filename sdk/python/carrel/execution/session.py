@@ -1,4 +1,4 @@
-"""A session: the place where the agent's code runs. It is a box; what the code can reach is what the box has, and the functions that were granted."""
+"""A session: the place where the agent's code runs. It is a box; the code can only reach the box's contents and the granted functions."""
 from __future__ import annotations
 
 import contextlib
@@ -13,8 +13,8 @@ from ..asyncclient import AsyncCarrel
 from ..cells import Result
 from ..client import Box
 from ..errors import CarrelError, Conflict, NotFound, Unavailable
-from ..harness.tools import Outcome, Tool, required_text
 from ..local import PrivateServer, find_binary
+from ..tools import Outcome, Tool, required_text
 from ..workspace import Workspace
 from .cells import command_content, result_content
 from .live import add_session, forget_session
@@ -30,7 +30,7 @@ class Session:
     """Common to all sessions. As a context manager it is terminated at the end; without, it ends with the program."""
 
     has_shell = False
-    sandbox: "Sandbox | None" = None        # whose box it is; None: it has one of its own
+    sandbox: "Sandbox | None" = None        # its box; None: it has one of its own
 
     def __init__(self, name: str, workspace: Workspace | None, workspace_path: str, server: PrivateServer, box: Box, owns_box: bool):
         self.name = name
@@ -43,12 +43,12 @@ class Session:
         self._owner = os.getpid()
         self._folders: List[str] = []
         self._at_end = contextlib.ExitStack()
-        self._env: Dict[str, str] = {}
         self._ended = False
         add_session(self)
 
     @property
     def workspace_dir(self) -> str:
+        """The directory in which its code runs."""
         return str(self.workspace_path)
 
     @property
@@ -62,7 +62,7 @@ class Session:
     # --- code ---
 
     def _kernel_options(self) -> Raw:
-        return {"env": {**self._env, "PYTHONDONTWRITEBYTECODE": "1"}, "cwd": str(self.workspace_path)}
+        return {"env": {"PYTHONDONTWRITEBYTECODE": "1"}, "cwd": str(self.workspace_path)}
 
     def exec(self, code: str, hidden: bool = False, timeout: float | None = None, check: bool = False) -> Result:
         """Runs Python in the session; variables stay. A result as of Box.run(), also if it raised; check=True raises then. hidden: it is in no
@@ -75,7 +75,7 @@ class Session:
 
     def _begin(self) -> None:
         """Grants, before any code runs; then the workspace's own code."""
-        for library in self.workspace.libraries:
+        for library in self.workspace.all_libraries():
             if library.service is not None:
                 library.service.grant(self.box.id)
         if self.workspace.custom_init_code:
@@ -84,6 +84,7 @@ class Session:
     # --- tools for agents ---
 
     async def agent_tools(self, stack: contextlib.AsyncExitStack) -> List[Tool]:
+        """What run_agent() gives the agent of this session."""
         carrel = await stack.enter_async_context(AsyncCarrel(self._server.url))
         box = await carrel.get(self.box.id)
 
@@ -106,7 +107,7 @@ class Session:
         return Outcome(result_content(result), not result.ok)
 
     def agent_words(self) -> str:
-        """What the agent's prompt says of the session."""
+        """The description of the session for the agent's prompt."""
         parts = [f"You work in a session: the tool `python` runs code in it{', `shell` runs commands' if self.has_shell else ''}. The working directory "
                  f"is {self.workspace_path}. There is no network."]
         docs = self.workspace.get_library_docs()
@@ -133,13 +134,13 @@ class Session:
 
     def _start_kernel(self) -> None:
         """With the session's directory and environment, which commands and paths of MCP clients have then, too."""
-        with contextlib.suppress(Conflict):         # it is there
+        with contextlib.suppress(Conflict):         # it exists
             self.box.kernel().start(**self._kernel_options())
 
     # --- the end ---
 
     def terminate(self) -> None:
-        """Ends the session and what runs in it. Twice is harmless. Files in workspace_dir stay."""
+        """Ends the session and its processes. A second call is harmless. Files in workspace_dir stay."""
         if self._ended or os.getpid() != self._owner:
             return
         self._ended = True

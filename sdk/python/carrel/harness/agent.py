@@ -1,4 +1,4 @@
-"""The agent's loop: ask the model, run the tools that it calls, tell it what they said, until it has no more calls or a bound is reached."""
+"""The agent's loop: calls the model, runs the tools that it calls, sends it their results, until it makes no more calls or a bound is reached."""
 from __future__ import annotations
 
 import asyncio
@@ -46,7 +46,7 @@ class Transcript:
 
 
 class Conversation:
-    """A model, tools, and what was said so far. One question after the other: ask() gives the messages of each."""
+    """A model, tools, and the conversation so far. One question after the other: ask() gives the messages of each."""
 
     def __init__(self, prompt: str, mcp_config: Mapping[str, Any] | None, provider: str, settings: Settings, screen: Screen):
         self.settings = settings
@@ -61,6 +61,7 @@ class Conversation:
         self._turns = 0
         self._started = time.monotonic()
         self._asking_s = 0.0
+        self._cost_usd: float | None = None     # until the provider tells one
 
     async def __aenter__(self) -> "Conversation":
         from .equipment import equip
@@ -94,7 +95,7 @@ class Conversation:
 
     def _result(self, subtype: str, text: str | None) -> Message:
         return self._tell(ResultMessage(subtype, int((time.monotonic() - self._started) * 1000), int(self._asking_s * 1000), subtype != "success",
-                                        self._turns, self.session_id, None, dict(self._used), text))
+                                        self._turns, self.session_id, self._cost_usd, dict(self._used), text))
 
     def _spent(self) -> int:
         return self._used.get("input_tokens", 0) + self._used.get("output_tokens", 0)
@@ -113,6 +114,8 @@ class Conversation:
         for name in _COUNTED:
             if isinstance(turn.usage.get(name), int):
                 self._used[name] = self._used.get(name, 0) + turn.usage[name]
+        if turn.cost_usd is not None:
+            self._cost_usd = (self._cost_usd or 0.0) + turn.cost_usd
         return turn
 
     def _bound(self) -> tuple[str, str] | None:
@@ -147,7 +150,8 @@ class Conversation:
         return message
 
     async def ask(self, words: str) -> AsyncIterator[Message]:
-        """The messages of one question, the last one a result."""
+        """The messages of one question, the last one a result. max_turns and timeout bound each question by itself."""
+        self._turns, self._started = 0, time.monotonic()
         said = [{"type": "text", "text": words.strip() or _BEGIN}]
         if self._messages and self._messages[-1]["role"] == "user":
             self._messages[-1]["content"] += said      # after a run that was cancelled while tools ran
@@ -172,7 +176,7 @@ class Conversation:
                     return
                 try:
                     yield answer
-                except BaseException:       # whoever leaves the loop here leaves no call open behind
+                except BaseException:       # leaving the loop here leaves no open call behind
                     self._give_up(uses)
                     raise
                 yield await self._use_tools(uses)

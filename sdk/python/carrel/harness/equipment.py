@@ -13,13 +13,13 @@ from .tools import Tool, Toolset
 @dataclass
 class Equipment:
     tools: Toolset
-    words: str = ""             # for the system prompt: what the session has
+    words: str = ""             # for the system prompt: describes the session
     servers: List[Raw] = field(default_factory=list)
     session: Any = None
 
 
 def _session_of(settings: Settings, config: Mapping[str, Any]) -> Any:
-    """The session whose tools are wanted: the one that is named, or the newest that lives; none if the configuration has its tools already."""
+    """The session whose tools are wanted: the named one, or the newest live one; none if the configuration has its tools already."""
     from ..execution.live import live_sessions
     if settings.session is not None:
         return settings.session
@@ -30,7 +30,7 @@ def _session_of(settings: Settings, config: Mapping[str, Any]) -> Any:
 
 
 async def equip(stack: contextlib.AsyncExitStack, mcp_config: Mapping[str, Any] | None, settings: Settings) -> Equipment:
-    """Starts what is needed; the stack ends it."""
+    """Starts everything needed; the stack ends it."""
     config = mcp_config or {}
     if not isinstance(config, Mapping) or not all(isinstance(entry, Mapping) for entry in config.values()):
         raise AgentError("mcp_config is a mapping of names to servers: {'NAME': {'type': 'stdio', 'command': ..., 'args': [...]}}")

@@ -63,7 +63,7 @@ def _interrupt(loop: asyncio.AbstractEventLoop, pressed: Callable[[], None]) -> 
 
 
 async def _read_line(loop: asyncio.AbstractEventLoop) -> str | None:
-    """A line of the user's; None at the end of the input, or after Ctrl-C. The thread that reads may stay behind, waiting for a line that nobody wants."""
+    """A line of the user's; None at the end of the input, or after Ctrl-C. The reading thread may stay behind, waiting for a line that is no longer wanted."""
     line: asyncio.Future[str | None] = loop.create_future()
 
     def settle(words: str | None) -> None:
@@ -78,7 +78,7 @@ async def _read_line(loop: asyncio.AbstractEventLoop) -> str | None:
         with contextlib.suppress(RuntimeError):     # the loop is closed
             loop.call_soon_threadsafe(settle, words)
 
-    with _interrupt(loop, lambda: settle(None)):        # before the prompt is there, which invites Ctrl-C
+    with _interrupt(loop, lambda: settle(None)):        # before the prompt appears, which invites Ctrl-C
         threading.Thread(target=read, daemon=True).start()
         return await line
 
@@ -90,7 +90,7 @@ async def _answer(conversation: Conversation, words: str) -> None:
 
 async def run_agent_interactive(prompt: str, mcp_config: Mapping[str, Any] | None = None, user_message: str = "", provider: str = "claude",
                                 model: str | None = None, kwargs: Mapping[str, Any] | None = None) -> None:
-    """Talks with an agent until 'exit', 'quit' or the end of the input. With user_message, that is the first thing said."""
+    """Talks with an agent until 'exit', 'quit' or the end of the input. user_message, if given, is the first message."""
     settings = settings_of(kwargs, model)
     loop = asyncio.get_running_loop()
     async with Conversation(prompt, mcp_config, provider, settings, Screen(True)) as conversation:
@@ -123,7 +123,7 @@ def _cancel_from_thread(loop: asyncio.AbstractEventLoop, answering: "asyncio.Fut
 
 
 def _cancelling() -> bool:
-    """Whether somebody wants this very task to end, and not only the answer."""
+    """Whether the task itself was cancelled, and not only the answer."""
     task = asyncio.current_task()
     count = getattr(task, "cancelling", None)
     return bool(count and count())

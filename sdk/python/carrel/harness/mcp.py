@@ -8,7 +8,8 @@ import json
 import os
 import re
 import shutil
-from typing import Any, AsyncIterator, Callable, Container, Dict, List, Mapping
+import sysconfig
+from typing import Any, AsyncIterator, Callable, Container, Dict, List, Mapping, Tuple
 
 from ..environment.server import holds, server_places
 from ..errors import CarrelError
@@ -18,17 +19,19 @@ from .messages import AgentError, Raw
 from .providers import missing_package
 from .tools import Outcome, Tool, image_block, text_block
 
-_START = 60.0           # seconds until a server must have said what it can
+_START = 60.0           # seconds until a server must have listed its tools
 _MOST_TOOLS = 512
 _MOST_WORDS = 10_000    # characters of a tool's description
+_BOXED = "; it runs in a box without network, where it sees its own directory alone: \"box\": False runs it outside, with all of your rights"
 _KEYS = {"stdio": {"type", "command", "args", "env", "cwd", "box"}, "http": {"type", "url", "headers"}}
 
 
 class _Connection:
-    """A client in a task of its own: what it opens must be closed by the task that opened it, and whoever leaves the run may be another one."""
+    """A client in a task of its own: a resource must be closed by the task that opened it, and another task may leave the run."""
 
-    def __init__(self, name: str, opening: Callable[[], Any]):
+    def __init__(self, name: str, opening: Callable[[], Any], hint: str = ""):
         self._name = name
+        self._hint = hint
         self._opening = opening
         self._stop = asyncio.Event()
         self._ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -40,11 +43,11 @@ class _Connection:
             return await within(_START, asyncio.shield(self._ready))
         except asyncio.TimeoutError:
             await self.stop()
-            raise AgentError(f"the MCP server {self._name!r} did not answer within {_START:g} s") from None
+            raise AgentError(f"the MCP server {self._name!r} did not answer within {_START:g} s{self._hint}") from None
         except AgentError:
             raise
         except Exception as e:
-            raise AgentError(f"the MCP server {self._name!r} does not work: {_words(e)}") from e
+            raise AgentError(f"the MCP server {self._name!r} does not work: {_words(e)}{self._hint}") from e
 
     async def _live(self) -> None:
         try:
@@ -64,7 +67,7 @@ class _Connection:
             self._task.cancel()
             await asyncio.wait([self._task], timeout=10)
         if self._ready.done() and not self._ready.cancelled():
-            self._ready.exception()     # so that nobody is told that it was never looked at
+            self._ready.exception()     # so that asyncio does not report an unread exception
 
 
 def _words(error: BaseException) -> str:
@@ -75,7 +78,7 @@ def _words(error: BaseException) -> str:
 
 
 def _checked(name: str, entry: Mapping[str, Any]) -> str:
-    """Its kind. What is not understood is refused by name."""
+    """Its kind. An unknown one is refused by name."""
     kind = str(entry.get("type") or ("http" if "url" in entry else "stdio"))
     if kind == "streamable-http":
         kind = "http"
@@ -101,12 +104,14 @@ async def connect(stack: contextlib.AsyncExitStack, name: str, entry: Mapping[st
         raise missing_package("mcp") from None
     if not hasattr(mcp, "Client"):
         raise AgentError("the Python package 'mcp' is too old; the fix: pip install 'mcp>=2'")
+    hint = ""
     if _checked(name, entry) == "stdio":
-        parameters = await _stdio_parameters(stack, name, entry)
+        parameters, is_boxed = await _stdio_parameters(stack, name, entry)
+        hint = _BOXED if is_boxed else ""
         opening: Callable[[], Any] = lambda: mcp.Client(mcp.StdioServerParameters(**parameters))
     else:
         opening = _http(entry)
-    connection = _Connection(name, opening)
+    connection = _Connection(name, opening, hint)
     stack.push_async_callback(connection.stop)
     client = await connection.start()
     try:
@@ -144,7 +149,7 @@ def _tool(name: str, client: Any, raw: Any) -> Tool:
         result = await client.call_tool(raw.name, given)
         blocks = [_block(part) for part in result.content]
         structured = result.structured_content
-        is_ours = getattr(client.server_info, "name", None) == "carrel"     # whose text says all
+        is_ours = getattr(client.server_info, "name", None) == "carrel"     # its text is complete
         if structured is not None and not (blocks and is_ours) and not _says("\n".join(b["text"] for b in blocks if b["type"] == "text"), structured):
             blocks.append(text_block(json.dumps(structured, ensure_ascii=False)))
         return Outcome(blocks, bool(result.is_error))
@@ -186,25 +191,29 @@ def _http(entry: Mapping[str, Any]) -> Callable[[], Any]:
 
 
 def _is_ours(command: str, args: List[str]) -> bool:
-    """Whether it is `carrel mcp`, which makes its own boxes."""
-    with contextlib.suppress(OSError, CarrelError):     # there may be no such program here
-        return args[:1] == ["mcp"] and os.path.samefile(command, find_binary())
+    """Whether it is `carrel mcp`, which makes its own boxes: the program, or the script of that name that comes with this package."""
+    script = os.path.join(sysconfig.get_path("scripts"), "carrel")
+    for program in (find_binary, lambda: script):
+        with contextlib.suppress(OSError, CarrelError):     # there may be no such program here
+            if args[:1] == ["mcp"] and os.path.samefile(command, program()):
+                return True
     return False
 
 
-async def _stdio_parameters(stack: contextlib.AsyncExitStack, name: str, entry: Mapping[str, Any]) -> Dict[str, Any]:
+async def _stdio_parameters(stack: contextlib.AsyncExitStack, name: str, entry: Mapping[str, Any]) -> Tuple[Dict[str, Any], bool]:
+    """How it is started, and whether that is in a box."""
     args = [str(a) for a in entry.get("args") or ()]
     found = shutil.which(entry["command"])
     if found is None:
         raise AgentError(f"mcp_config[{name!r}]: there is no command {entry['command']!r}")
     env = {str(k): str(v) for k, v in (entry.get("env") or {}).items()}
     if _is_ours(found, args) or entry.get("box") is False:
-        return {"command": found, "args": args, "env": env, "cwd": entry.get("cwd")}
+        return {"command": found, "args": args, "env": env, "cwd": entry.get("cwd")}, False
     loop = asyncio.get_running_loop()
     box = await loop.run_in_executor(None, lambda: _box_for(name, found, args, env, entry.get("cwd")))
     stack.push_async_callback(_end, box)
     where = ["--workdir", os.path.abspath(entry["cwd"])] if entry.get("cwd") else []
-    return {"command": find_binary(), "args": ["exec", "-i", *where, "--url", box._server.url, box.id, "--", found, *args]}
+    return {"command": find_binary(), "args": ["exec", "-i", *where, "--url", box._server.url, box.id, "--", found, *args]}, True
 
 
 async def _end(box: Any) -> None:
@@ -215,7 +224,7 @@ async def _end(box: Any) -> None:
 
 
 def _box_for(name: str, command: str, args: List[str], env: Mapping[str, str], cwd: str | None) -> Any:
-    """A box without network that shows, read-only, what the command needs: its own directory, its interpreter's, and that of the files it names."""
+    """A box without network that shows, read-only, the files of the command: its own directory, its interpreter's, and those of the files in its arguments."""
     from ..client import Carrel
     mounts = [{"source": place, "target": place, "writable": False} for place in _places(command, args, cwd)]
     try:

@@ -1,4 +1,4 @@
-"""What a run says, in the shapes of the Claude agent SDK: system (init), assistant, user (results of tools), result."""
+"""A run's messages, in the shapes of the Claude agent SDK: system (init), assistant, user (results of tools), result."""
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
@@ -8,17 +8,21 @@ Raw = Dict[str, Any]
 
 
 class AgentError(RuntimeError):
-    """A run that cannot begin or go on; the message says what to do."""
+    """A run that cannot begin or continue; the message has the remedy."""
 
 
 @dataclass
 class TextBlock:
+    """Text of the model's."""
+
     text: str
     type: str = "text"
 
 
 @dataclass
 class ThinkingBlock:
+    """What the model thought, with the provider's signature."""
+
     thinking: str
     signature: str = ""
     type: str = "thinking"
@@ -26,16 +30,20 @@ class ThinkingBlock:
 
 @dataclass
 class ToolUseBlock:
+    """A call of a tool."""
+
     id: str
     name: str
     input: Raw
     type: str = "tool_use"
-    # What the model wrote instead of an input, if that cannot be read. It is answered with an error, not run.
+    # The model's text instead of an input, if it is no JSON. The call is answered with an error, not run.
     broken: str | None = field(default=None, repr=False)
 
 
 @dataclass
 class ToolResultBlock:
+    """What a tool answered."""
+
     tool_use_id: str
     content: List[Raw]
     is_error: bool = False
@@ -87,11 +95,14 @@ class SystemMessage:
     type: str = "system"
 
     def as_dict(self) -> Raw:
+        """For a record."""
         return {"type": self.type, "subtype": self.subtype, **self.data}
 
 
 @dataclass
 class AssistantMessage:
+    """What the model said, and the tools that it calls."""
+
     content: List[Block]
     model: str
     usage: Raw = field(default_factory=dict)
@@ -99,6 +110,7 @@ class AssistantMessage:
     type: str = "assistant"
 
     def as_dict(self) -> Raw:
+        """For a record."""
         message = {"role": "assistant", "model": self.model, "content": [block_raw(b) for b in self.content], "stop_reason": self.stop_reason,
                    "usage": self.usage}
         return {"type": self.type, "message": message, "parent_tool_use_id": None}
@@ -106,12 +118,13 @@ class AssistantMessage:
 
 @dataclass
 class UserMessage:
-    """Results of tools, or what the user said."""
+    """Results of tools, or the user's text."""
 
     content: List[Block]
     type: str = "user"
 
     def as_dict(self) -> Raw:
+        """For a record."""
         return {"type": self.type, "message": {"role": "user", "content": [block_raw(b) for b in self.content]}, "parent_tool_use_id": None}
 
 
@@ -131,6 +144,7 @@ class ResultMessage:
     type: str = "result"
 
     def as_dict(self) -> Raw:
+        """For a record."""
         return asdict(self)
 
 

@@ -1,4 +1,4 @@
-"""The bounds and options of a run: what `kwargs` of run_agent may say."""
+"""The bounds and options of a run: the names in run_agent's `kwargs`."""
 from __future__ import annotations
 
 import os
@@ -10,9 +10,9 @@ from .messages import AgentError, Raw
 
 @dataclass
 class Settings:
-    """A bound that is None is none."""
+    """None: unbounded."""
 
-    session: Any = None                     # a session of carrel.execution; else the one that the program made last
+    session: Any = None                     # a session of carrel.execution; else the program's last one
     model: str | None = None
     max_turns: int = 50                     # answers of the model
     max_tokens: int = 8192                  # of one answer
@@ -22,7 +22,7 @@ class Settings:
     max_tool_output: int = 100_000          # characters of text that one call gives to the model
     transcript: str | os.PathLike[str] | None = None    # the file that provider="replay" replays
     record: str | os.PathLike[str] | None = None        # a file that gets every message
-    allowed_tools: List[str] | None = None              # their full names, as the first message of a run has them; None: all
+    allowed_tools: List[str] | None = None              # their full names, as in the first message of a run; None: all
     disallowed_tools: List[str] = field(default_factory=list)
     base_url: str | None = None
     api_key: str | None = None
@@ -31,7 +31,7 @@ class Settings:
     max_retries: int = 4                    # of a request that was refused for now, or whose answer broke off
 
     def allows(self, name: str) -> bool:
-        """A server chooses what its tools are called, so a tool is allowed by its full name, and forbidden also by the last part of it."""
+        """A server chooses the names of its tools, so a tool is allowed by its full name, and can also be forbidden by the last part of it."""
         forbidden = {name, name.rpartition("__")[2]} & set(self.disallowed_tools)
         return not forbidden and (self.allowed_tools is None or name in self.allowed_tools)
 

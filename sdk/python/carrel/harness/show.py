@@ -9,7 +9,7 @@ from typing import Any
 from .messages import AssistantMessage, Message, ResultMessage, SystemMessage, ToolResultBlock, ToolUseBlock, UserMessage
 
 _MOST = 2000
-# What a terminal takes for commands: it could rewrite what is shown above it, the window's title, or the clipboard.
+# Terminal commands: they could rewrite lines above, the window's title, or the clipboard.
 _COMMANDS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -21,7 +21,7 @@ def _limit() -> int:
 
 
 def harmless(text: str) -> str:
-    """The text without commands for a terminal: what agents, tools and servers say is not the user's."""
+    """The text without terminal commands: the output of agents, tools and servers is untrusted."""
     return _COMMANDS.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
@@ -34,7 +34,7 @@ class Screen:
         self._most = _limit()
 
     def say(self, text: str) -> None:
-        """A part of what the agent says."""
+        """A part of the agent's output."""
         text = harmless(text)
         if self._enabled and text:
             sys.stdout.write(text)

@@ -1,48 +1,21 @@
-"""What the agent may do: functions with a name, a schema and a bound on what they say."""
+"""The agent's tools: functions with a name, a schema and a bound on their output."""
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import Any, Awaitable, Callable, Dict, Iterable, List
+from typing import Dict, Iterable, List
 
+from ..tools import Outcome, Tool, image_block, required_text, text_block
 from ..within import within
 from .messages import AgentError, Raw, ToolResultBlock, ToolUseBlock, error_result
 
-Run = Callable[[Raw], Awaitable["Outcome"]]
+__all__ = ["Outcome", "Tool", "Toolset", "bounded", "image_block", "required_text", "text_block"]
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _MOST_IMAGES = 4
 _MOST_IMAGE = 5_000_000     # characters of one picture in base64; a provider refuses the whole request if one is larger
 
 
-@dataclass
-class Outcome:
-    """What a call gave: blocks of text and images."""
-
-    content: List[Raw]
-    is_error: bool = False
-
-
-def text_block(text: str) -> Raw:
-    return {"type": "text", "text": text}
-
-
-def image_block(media_type: str, data: str) -> Raw:
-    return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
-
-
-@dataclass
-class Tool:
-    name: str
-    description: str
-    input_schema: Raw
-    run: Run
-
-    def as_dict(self) -> Raw:
-        return {"name": self.name, "description": self.description, "input_schema": self.input_schema}
-
-
 def _shorten(text: str, most: int) -> str:
-    """The beginning and the end: that is where a program says what it does and why it failed."""
+    """The beginning and the end: there a program says what it does and why it failed."""
     if len(text) <= most:
         return text
     half = most // 2
@@ -106,10 +79,3 @@ class Toolset:
     async def answer_all(self, uses: List[ToolUseBlock]) -> List[ToolResultBlock]:
         """Side by side, in the order of the calls."""
         return list(await asyncio.gather(*(self.answer(use) for use in uses)))
-
-
-def required_text(given: Raw, name: str) -> str:
-    value: Any = given.get(name)
-    if not isinstance(value, str):
-        raise ValueError(f"the tool wants {name!r}, a text")
-    return value

@@ -1,2 +1,2 @@
-"""Boxes for the agent frameworks, one module each. Importing carrel imports none of them; docs/frameworks.md tells of
-all."""
+"""Boxes for the agent frameworks, one module each. Importing carrel imports none of them; docs/frameworks.md describes
+them."""

@@ -51,7 +51,7 @@ exec grep -rnIP --exclude-dir=.git --exclude-dir=node_modules -e "$1" -- "$2" ""
 
 
 class _Shell:
-    """A bash that stays: directory, variables and jobs survive from call to call. What a command says goes to a file in
+    """A bash that stays: directory, variables and jobs survive from call to call. A command's output goes to a file in
     the box, so that the shell's own output stays short."""
 
     def __init__(self, command: AsyncExec):
@@ -116,7 +116,7 @@ class _Tools:
         ]
 
     async def _put_skills(self, box: AsyncBox) -> None:
-        """What the worker fetched for the session's agent into its own working directory."""
+        """The files that the worker fetched for the session's agent into its own working directory."""
         skills = os.path.join(self._context.workdir, "skills")
         for folder, _, names in os.walk(skills):
             for name in names:
@@ -296,7 +296,7 @@ def _toolset(tools: _Tools) -> List[BetaAsyncFunctionTool[Any]]:
         (edit, BetaManagedAgentsAgentToolset20260401EditInput),
         (glob, BetaManagedAgentsAgentToolset20260401GlobInput),
         (grep, BetaManagedAgentsAgentToolset20260401GrepInput))]
-    made[0].close = tools.close     # what the runner calls when the session ends
+    made[0].close = tools.close     # called by the runner when the session ends
     return made
 
 

@@ -1,4 +1,4 @@
-"""What the modules for the frameworks share."""
+"""Shared by the modules for the frameworks."""
 from __future__ import annotations
 
 import asyncio
@@ -53,7 +53,7 @@ def _waits(started: float) -> Iterator[float]:
 
 
 def make_box(**options: Any) -> Box:
-    """A box for one agent: no kernels unless it asks for them, and gone with this process, however that ends."""
+    """A box for one agent: no kernels unless requested, and deleted when this process ends in any way."""
     waits = _waits(time.monotonic())
     while True:
         try:
@@ -65,7 +65,7 @@ def make_box(**options: Any) -> Box:
 
 
 def close_box(box: Box) -> None:
-    """Deletes it. One that is gone, with its server perhaps, is no error."""
+    """Deletes it. A missing one, perhaps with its server, is no error."""
     with contextlib.suppress(CarrelError):
         box.delete()
 
@@ -88,8 +88,10 @@ async def close_async_box(box: AsyncBox) -> None:
 
 
 def why(result: ExecResult) -> str:
-    """For the agent, in words: what the wall said that ended the command; empty if the command ended by itself."""
-    return result.reason if result.error or result.outcome in ("oom", "pids", "disk", "output_limit", "timeout") else ""
+    """For the agent: the limit that ended the command, or the refused connections of a failed one; empty if the command
+    ended by itself."""
+    ended = result.reason if result.error or result.outcome in ("oom", "pids", "disk", "output_limit", "timeout") else ""
+    return "; ".join(filter(None, [ended, "" if result.ok else result.refused]))
 
 
 def is_cut(result: ExecResult) -> bool:

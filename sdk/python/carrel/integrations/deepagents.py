@@ -42,8 +42,8 @@ class CarrelSandbox(BaseSandbox):
         self._timeout = timeout
 
     def _make(self, options: Any) -> Box:
-        """With the folders below / in which deepagents leaves what is too long for a message, where a box may have
-        them: not those of an ordinary user. There CompositeBackend(artifacts_root="/home/box") names another place."""
+        """With the folders below / in which deepagents stores long messages, if a box may have them: not a box of an ordinary
+        user. There use CompositeBackend(artifacts_root="/home/box")."""
         if not {"root", "user", "writable_root"} & set(options):
             try:
                 box = make_box(writable_root=True, **options)

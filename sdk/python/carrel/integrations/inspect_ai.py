@@ -24,7 +24,7 @@ with needs("inspect_ai", "inspect-ai", "0.3.200"):
                                  SandboxUserUnsupportedError, sandboxenv)
     from pydantic import BaseModel, ConfigDict, ValidationError
 
-_SLACK = 64 << 10       # so that a stream that is just full is told from one that is too long
+_SLACK = 64 << 10       # so that a full stream differs from one that is too long
 
 
 class CarrelSandboxConfig(BaseModel):
@@ -42,16 +42,21 @@ class CarrelSandboxConfig(BaseModel):
     writable_root: Optional[bool] = None
     store: Optional[str] = None
     template: Optional[str] = None
+    packages: Union[List[str], str, None] = None
+    python: Optional[str] = None
     env: Optional[Dict[str, str]] = None
     mounts: Optional[List[Union[str, Dict[str, Any]]]] = None
     devices: Optional[List[str]] = None
     labels: Optional[Dict[str, str]] = None
     ttl: Union[str, float, None] = None
     user: Union[str, int, None] = None
+    net: Union[str, Dict[str, Any], None] = None
+    allow: Optional[List[str]] = None
+    deny: Optional[List[str]] = None
 
 
 def _settings(config: Any) -> CarrelSandboxConfig:
-    """From what a task gives: nothing, the model, a mapping, or the name of a YAML or JSON file."""
+    """From a task's value: nothing, the model, a mapping, or the name of a YAML or JSON file."""
     if config is None or isinstance(config, CarrelSandboxConfig):
         return config or CarrelSandboxConfig()
     name = "sandbox config"

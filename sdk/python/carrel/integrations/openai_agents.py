@@ -46,7 +46,7 @@ with needs("openai_agents", "openai-agents", "0.24"):
     from agents.sandbox.util.tar_utils import UnsafeTarMemberError, should_skip_tar_member, validate_tarfile
     from agents.sandbox.workspace_paths import sandbox_path_str
 
-_USUAL_ROOT = "/workspace"              # of a manifest that names none; the root of a box is read-only
+_USUAL_ROOT = "/workspace"              # of a manifest without one; the root of a box is read-only
 _ROOT = "/home/box/workspace"
 
 
@@ -225,7 +225,7 @@ class CarrelSandboxSession(BaseSandboxSession):
         if chars:
             if not terminal.tty:
                 raise RuntimeError("stdin is not available for this process")
-            with contextlib.suppress(CarrelError):      # it has ended; what it said comes below
+            with contextlib.suppress(CarrelError):      # it has ended; its output comes below
                 await terminal.command.write(chars.encode())
         wait_ms = resolve_pty_write_yield_time_ms(
             yield_time_ms=250 if yield_time_s is None else int(yield_time_s * 1000), input_empty=chars == "")
@@ -309,7 +309,7 @@ class CarrelSandboxSession(BaseSandboxSession):
 
 
 def _without(content: bytes, skip: Set[Path]) -> io.BytesIO:
-    """An archive without some of its members, and without what is neither a file, a directory nor a link."""
+    """An archive without some of its members, and only with files, directories and links."""
     result = io.BytesIO()
     with tarfile.open(fileobj=io.BytesIO(content)) as source, tarfile.open(fileobj=result, mode="w") as target:
         for member in source:

@@ -73,15 +73,15 @@ class CarrelExecutor(RemotePythonExecutor):
         return CodeOutput(output=_value(result), logs=logs, is_final_answer=False)
 
     def install_packages(self, additional_imports: List[str]) -> List[str]:
-        """A box has no network: what the agent may import is what is installed beside smolagents. "*" is everything
-        that is."""
+        """The agent may import the packages of the box: those installed beside smolagents, or the option packages=.
+        "*" means all of them."""
         names = [name for name in additional_imports if name != "*"]
         if names:
             missing = self.run_code_raise_errors(_MISSING.format(names=names)).logs.split("\n")
             if missing != [""]:
                 self.cleanup()
                 raise AgentError(
-                    f"A box has no network to install {', '.join(missing)} from; install it where this program runs.",
+                    f"The box lacks {', '.join(missing)}; give it packages={missing!r}, or install it where this program runs.",
                     self.logger)
         return additional_imports
 

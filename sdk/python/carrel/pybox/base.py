@@ -1,4 +1,4 @@
-"""What all managers and boxes have in common."""
+"""Base classes of all managers and boxes."""
 from __future__ import annotations
 
 import sys
@@ -35,7 +35,7 @@ class BasePyBoxManager(ABC):
 
     @abstractmethod
     def start(self, kernel_id: "str | None" = None, **kwargs: Any) -> Any:
-        """The kernel of that id; a new one if there is none."""
+        """The kernel of that id; a new one if it is missing."""
 
     @abstractmethod
     def shutdown(self, kernel_id: str, **kwargs: Any) -> Any:

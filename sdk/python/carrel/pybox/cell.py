@@ -1,4 +1,4 @@
-"""One request to a kernel, and what the kernel says to it, however the messages travel."""
+"""One request to a kernel and its answers, over any transport."""
 from __future__ import annotations
 
 import time
@@ -7,7 +7,7 @@ from typing import Any, Dict, Mapping
 from ..errors import KernelDied, RunTimeout
 from .schema import Assembly, PyBoxOut
 
-LOOK_AFTER = 10.0           # seconds of silence until somebody looks whether the kernel is still there
+LOOK_AFTER = 10.0           # seconds of silence before the kernel is checked
 GRACE = 5.0                 # for an interrupted cell to end
 ATTEMPTS = 5
 ABORTED = "the code never ran: cells of others that fail keep emptying the kernel's queue"
@@ -18,22 +18,22 @@ def execute_content(code: str) -> Dict[str, Any]:
 
 
 class Cell:
-    """What has come of the answers to one request."""
+    """The state of the answers to one request."""
 
     def __init__(self, msg_id: str, kind: str):
         self.msg_id = msg_id
         self._reply = kind.replace("_request", "_reply")
         self._assembly = Assembly()
         self.replied = self.idle = False
-        self.aborted = False            # it never ran: an error of somebody else's cell emptied the kernel's queue
+        self.aborted = False            # it never ran: an error of another client's cell emptied the kernel's queue
 
     def take(self, raw: Mapping[str, Any]) -> None:
-        """KernelDied if that is what the message says."""
+        """KernelDied if the message reports that."""
         try:
             header, parent, content = raw["header"], raw.get("parent_header") or {}, raw.get("content") or {}
             kind = header["msg_type"]
         except (TypeError, KeyError):
-            return          # nothing that we asked for
+            return          # no answer to us
         state = content.get("execution_state")
         if kind == "status" and state in ("dead", "restarting", "autorestarting"):
             raise KernelDied("the kernel died" + ("" if state == "dead" else "; the gateway starts a new one, whose state is empty"))
@@ -42,7 +42,7 @@ class Cell:
         if kind == self._reply:
             self.replied = True
             self.aborted = content.get("status") in ("aborted", "abort")
-            # What Carrel answers for a kernel that cannot; a cell's own exception has a traceback of more than its last line.
+            # Carrel's answer for a dead kernel; a cell's own exception has a longer traceback.
             if content.get("ename") == "DeadKernelError" and len(content.get("traceback") or ()) <= 1:
                 raise KernelDied(f"the kernel died: {content.get('evalue')}")
         elif kind == "status":
@@ -66,7 +66,7 @@ class Cell:
 
 
 class Clock:
-    """When to give up, when to look whether the kernel is there."""
+    """Deadlines: when to give up, and when to check that the kernel lives."""
 
     def __init__(self, timeout: float | None):
         self._end = None if timeout is None else time.monotonic() + timeout

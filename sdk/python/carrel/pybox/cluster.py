@@ -1,7 +1,7 @@
 """Kernel objects of a Kubernetes cluster: making, finding, ending them, and why one is not ready or has ended.
 
-The message key of a kernel is random and in a Secret that belongs to its Kernel, so that it goes with it. Whoever may read Secrets of the
-namespace may talk to its kernels; nobody else, though the kernels' ports are open to other pods."""
+The message key of a kernel is random and in a Secret that belongs to its Kernel, so that it is deleted with it. Only users who may read
+Secrets of the namespace can talk to its kernels, although the kernels' ports are open to other pods."""
 from __future__ import annotations
 
 import contextlib
@@ -130,7 +130,7 @@ class Cluster:
         self._core = client.CoreV1Api(api)
 
     def _call(self, what: str, method: Any, *args: Any, **options: Any) -> Any:
-        """A call whose failures are ours, with what was tried. A 404 gives None."""
+        """A call whose errors are this package's, with the attempted action. A 404 gives None."""
         import urllib3
 
         try:
@@ -181,7 +181,7 @@ class Cluster:
             self._call(f"make secret {key_name(name)}", self._core.create_namespaced_secret, namespace, secret)
         except BaseException as e:
             self.delete(name, namespace)
-            # That of a kernel of this name which was deleted a moment ago. Its key may be in our pod already, so all is made anew.
+            # It belongs to a kernel of this name that was just deleted. Its key may be in our pod already, so everything is made again.
             if tries > 1 and getattr(e, "status", None) == 409:
                 return self.create(kernel_id, name, namespace, variables, tries - 1)
             raise
@@ -219,7 +219,7 @@ class Cluster:
             pause = min(pause * 1.5, 0.5)
 
     def delete(self, name: str, namespace: str) -> bool:
-        """False if there was none. Its Secret goes with it, sooner or later; here it goes at once, for the next kernel of that name."""
+        """False if there was none. Its Secret is deleted with it, sooner or later; here at once, for the next kernel of that name."""
         gone = self._call(f"delete kernel {name}", self._objects.delete_namespaced_custom_object, GROUP, VERSION, namespace, PLURAL, name) is not None
         with contextlib.suppress(CarrelError):
             secret = self._call(f"look at secret {key_name(name)}", self._core.read_namespaced_secret, key_name(name), namespace)

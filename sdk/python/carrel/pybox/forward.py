@@ -98,7 +98,7 @@ class Forward:
     def _bring(far: socket.socket, near: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := far.recv(_PIECE):
-                with contextlib.suppress(OSError):      # nobody wants it any more
+                with contextlib.suppress(OSError):      # no longer wanted
                     near.sendall(data)
         with contextlib.suppress(OSError):
             near.shutdown(socket.SHUT_RDWR)

@@ -14,11 +14,11 @@ from types import TracebackType
 from typing import Any, Callable, Dict, List, Literal, Mapping
 from uuid import uuid4
 
+from ..dotenv import read_dotenv
 from ..errors import CarrelError, Conflict, KernelDied, RunTimeout
 from .base import BasePyBox, BasePyBoxManager
 from .cell import ABORTED, ATTEMPTS, GRACE, Cell, Clock, execute_content
 from .cluster import PORTS, Cluster, Place, why_ended
-from .dotenv import read_dotenv
 from .forward import Forward
 from .schema import PyBoxOut, text_env
 
@@ -49,6 +49,7 @@ class KubePyBox(BasePyBox):
 
     @property
     def kernel_id(self) -> str:
+        """The kernel's id."""
         return self.place.kernel_id
 
     def __enter__(self) -> "KubePyBox":
@@ -59,6 +60,7 @@ class KubePyBox(BasePyBox):
         return False
 
     def shutdown(self) -> None:
+        """Ends the kernel."""
         self.close()
         if not self._cluster.delete(self.place.name, self.place.namespace):
             logger.warning("kernel %s not found", self.kernel_id)
@@ -86,10 +88,11 @@ class KubePyBox(BasePyBox):
         raise Conflict(ABORTED, code="aborted")
 
     def interrupt(self) -> None:
+        """Interrupts what runs."""
         self._send("control", "interrupt_request", {})
 
     def wait_ready(self, seconds: float) -> None:
-        """Until the kernel answers and its messages reach us. An idle on iopub is the proof that our subscription is there."""
+        """Until the kernel answers and its messages reach us. An idle on iopub proves that our subscription works."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             cell = self._send("shell", "kernel_info_request", {})
@@ -112,12 +115,12 @@ class KubePyBox(BasePyBox):
         return Cell(message["header"]["msg_id"], kind)
 
     def _take(self, cell: Cell, seconds: float) -> bool:
-        """Takes what comes next on iopub, and the reply if it is there. False if nothing came."""
+        """Takes the next message on iopub, and the reply if it has come. False if nothing came."""
         with contextlib.suppress(Empty):
             while True:
                 cell.take(self._client.get_shell_msg(timeout=0))
         try:
-            # The reply has no iopub message after it: who waits for both looks at shell again soon.
+            # The reply has no iopub message after it: a caller that waits for both checks shell again soon.
             cell.take(self._client.get_iopub_msg(timeout=min(seconds, 0.05) if cell.idle else seconds))
             return True
         except Empty:
@@ -182,7 +185,7 @@ class KubePyBoxManager(BasePyBoxManager):
 
     def start(self, kernel_id: str | None = None, cwd: str | os.PathLike[str] | None = None, *, env: Mapping[str, Any] | None = None,
               timeout: float = _START_SECONDS, **kwargs: Any) -> KubePyBox:
-        """The kernel of that id; a new one if there is none, or if it has ended."""
+        """The kernel of that id; a new one if it is missing or has ended."""
         variables = {**self.kernel_env, **text_env(env or {})}
         if cwd is not None:
             variables["KERNEL_WORKING_DIR"] = os.fspath(cwd)
@@ -197,7 +200,7 @@ class KubePyBoxManager(BasePyBoxManager):
             if ours:
                 self._cluster.delete(name, self.namespace)
                 raise
-            # One that ended before we came.
+            # It ended before we connected.
             self._replace(kernel_id, name, variables, timeout)
             ours, box = True, self._open(kernel_id, name, timeout)
         except BaseException:
@@ -239,6 +242,7 @@ class KubePyBoxManager(BasePyBoxManager):
         return box
 
     def shutdown(self, kernel_id: str, **kwargs: Any) -> None:
+        """Ends a kernel and its Pod."""
         box = self._started.pop(kernel_id, None)
         if box is not None:
             box.close()
@@ -261,6 +265,7 @@ class AsyncKubePyBox(BasePyBox):
 
     @property
     def kernel_id(self) -> str:
+        """The kernel's id."""
         return self._box.kernel_id
 
     async def __aenter__(self) -> "AsyncKubePyBox":
@@ -288,6 +293,7 @@ class AsyncKubePyBox(BasePyBox):
             raise
 
     async def interrupt(self) -> None:
+        """Interrupts what runs."""
         await asyncio.to_thread(self._box.interrupt)
 
 
@@ -308,18 +314,21 @@ class AsyncKubePyBoxManager(BasePyBoxManager):
 
     async def start(self, kernel_id: str | None = None, cwd: str | os.PathLike[str] | None = None, *, env: Mapping[str, Any] | None = None,
                     **kwargs: Any) -> AsyncKubePyBox:
+        """Starts a kernel, or takes the one that has this id."""
         kernel_id = kernel_id or str(uuid4())
         thread = self._threads.setdefault(kernel_id, ThreadPoolExecutor(1, thread_name_prefix="kernel"))
         start = asyncio.get_running_loop().run_in_executor(thread, lambda: self._manager.start(kernel_id, cwd, env=env, **kwargs))
         return AsyncKubePyBox(await start, thread)
 
     async def shutdown(self, kernel_id: str, **kwargs: Any) -> None:
+        """Ends a kernel and its Pod."""
         thread = self._threads.pop(kernel_id, None)
         await asyncio.get_running_loop().run_in_executor(thread, self._manager.shutdown, kernel_id)
         if thread is not None:
             thread.shutdown(wait=False)
 
     async def shutdown_all(self, now: bool = False) -> None:
+        """Ends all that this manager has started."""
         ids: List[str] = list(self._manager._started)
         for kernel_id in ids:
             await self.shutdown(kernel_id)

@@ -13,6 +13,7 @@ from ..asyncclient import AsyncBox, AsyncCarrel, AsyncKernel
 from ..cells import Collector, Kernel, made
 from ..client import Box, Carrel
 from ..errors import CarrelError, Conflict, KernelDied, NotFound, Unavailable
+from ..named import LentSecrets
 from .base import BasePyBox, BasePyBoxManager
 from .schema import Assembly, PyBoxOut, text_env
 
@@ -20,7 +21,8 @@ logger = logging.getLogger(__name__)
 
 _SPECS = (None, "", "python", "python3")
 _OUTPUT = "1G"      # of a cell; pppybox has no such limit, but this process must hold it all
-_LIMITS = ("memory", "cpus", "pids", "disk", "idle_timeout", "ttl", "profile", "labels", "mounts")
+_LIMITS = ("memory", "cpus", "pids", "disk", "idle_timeout", "ttl", "profile", "labels", "mounts", "net", "allow", "deny", "packages", "python",
+           "secrets")
 
 
 class _Cell:
@@ -53,6 +55,8 @@ class _Cell:
 def _box_options(cwd: str | os.PathLike[str] | None, settings: Mapping[str, Any]) -> tuple[Dict[str, Any], str | None]:
     """The options of the box for a kernel, and its working directory: that is mounted read-write at its own path."""
     options = {**settings, "template": "python"}
+    if not isinstance(options.get("secrets") or {}, Mapping):
+        raise TypeError(f"secrets is a mapping of variables to values, like {{'HF_TOKEN': '...'}}, not a {type(options['secrets']).__name__}")
     if options.pop("kernel_name", None) not in _SPECS:
         raise ValueError("a local kernel is this very interpreter, so kernel_name can only be 'python3'")
     if options.pop("extra_arguments", None):
@@ -80,15 +84,16 @@ class _Owned:
 
     @property
     def is_ours(self) -> bool:
-        """False in a forked child: it leaves what its parent made alone."""
+        """False in a forked child, which leaves its parent's objects alone."""
         return self._owner == os.getpid()
 
 
 class LocalKernel(_Owned):
     """A kernel and the box that is only for it."""
 
-    def __init__(self, kernel_id: str, box: Box):
+    def __init__(self, kernel_id: str, box: Box, lent: LentSecrets):
         super().__init__()
+        self.lent = lent
         self.kernel_id = kernel_id
         self.box = box
         self.kernel: Kernel = box.kernel()
@@ -113,13 +118,16 @@ class LocalKernel(_Owned):
         except (NotFound, Unavailable) as e:
             if not _is_gone(e):
                 raise
+        finally:
+            self.lent.drop()
 
 
 class AsyncLocalKernel(_Owned):
     """The same for asyncio."""
 
-    def __init__(self, kernel_id: str, box: AsyncBox):
+    def __init__(self, kernel_id: str, box: AsyncBox, lent: LentSecrets):
         super().__init__()
+        self.lent = lent
         self.kernel_id = kernel_id
         self.box = box
         self.kernel: AsyncKernel = box.kernel()
@@ -144,13 +152,15 @@ class AsyncLocalKernel(_Owned):
         except (NotFound, Unavailable) as e:
             if not _is_gone(e):
                 raise
+        finally:
+            await asyncio.get_running_loop().run_in_executor(None, self.lent.drop)
 
 
 K = TypeVar("K", bound=_Owned)
 
 
 class _Kernels(Generic[K]):
-    """The kernels of a manager by their ids; to be asked like jupyter_client's MultiKernelManager."""
+    """The kernels of a manager by their ids, with the interface of jupyter_client's MultiKernelManager."""
 
     def __init__(self, profile_dir: str | os.PathLike[str] | None = None, **settings: Any):
         self.profile_dir = None if profile_dir is None else os.path.abspath(os.fspath(profile_dir))
@@ -172,16 +182,26 @@ class _Kernels(Generic[K]):
         return list(self._kernels)
 
     def get_kernel(self, kernel_id: str) -> K:
-        """KeyError if there is none."""
+        """KeyError if it is missing."""
         return self._kernels[kernel_id]
 
     def forget_others(self) -> None:
         """Those that another process started: in a forked child, its parent's."""
         self._kernels = {kernel_id: kernel for kernel_id, kernel in self._kernels.items() if kernel.is_ours}
 
-    def _server(self) -> str:
-        servers.require_kernel()
-        return servers.private_server(startup=self.profile_dir, early=True).url
+    def _server(self, options: Mapping[str, Any]) -> str:
+        is_own = not options.get("packages") and not options.get("python")      # else its environment has ipykernel
+        if is_own:
+            servers.require_kernel()
+        return servers.private_server(startup=self.profile_dir, early=is_own).url
+
+    def _lend(self, options: Dict[str, Any]) -> tuple[Carrel, LentSecrets]:
+        """The server, which keeps the secrets of a box while that lives."""
+        carrel = Carrel(self._server(options))
+        lent = LentSecrets(carrel, text_env(options.pop("secrets", None) or {}))
+        if lent.uses:
+            options["secrets"] = lent.uses
+        return carrel, lent
 
 
 class LocalKernels(_Kernels[LocalKernel]):
@@ -195,14 +215,19 @@ class LocalKernels(_Kernels[LocalKernel]):
                 return kernel_id
             self.shutdown_kernel(kernel_id)
         options, place = _box_options(cwd, {**self._settings, **settings})
-        kernel = LocalKernel(kernel_id, Carrel(self._server()).create(**options))
+        carrel, lent = self._lend(options)
+        try:
+            kernel = LocalKernel(kernel_id, carrel.create(**options), lent)
+        except BaseException:
+            lent.drop()
+            raise
         try:
             kernel.kernel.start(env=text_env(env or {}), cwd=place)
         except BaseException:
             kernel.end()
             raise
         if self._kernels.setdefault(kernel_id, kernel) is not kernel:
-            kernel.end()      # somebody else started one of that id meanwhile
+            kernel.end()      # another thread started one of that id meanwhile
         return kernel_id
 
     def is_alive(self, kernel_id: str) -> bool:
@@ -236,15 +261,19 @@ class AsyncLocalKernels(_Kernels[AsyncLocalKernel]):
                 return kernel_id
             await self.shutdown_kernel(kernel_id)
         options, place = _box_options(cwd, {**self._settings, **settings})
-        url = await asyncio.get_running_loop().run_in_executor(None, self._server)
-        kernel = AsyncLocalKernel(kernel_id, await AsyncCarrel(url).create(**options))
+        carrel, lent = await asyncio.get_running_loop().run_in_executor(None, self._lend, options)
+        try:
+            kernel = AsyncLocalKernel(kernel_id, await AsyncCarrel(carrel.url).create(**options), lent)
+        except BaseException:
+            await asyncio.get_running_loop().run_in_executor(None, lent.drop)
+            raise
         try:
             await kernel.kernel.start(env=text_env(env or {}), cwd=place)
         except BaseException:
             await kernel.end()
             raise
         if self._kernels.setdefault(kernel_id, kernel) is not kernel:
-            await kernel.end()      # somebody else started one of that id meanwhile
+            await kernel.end()      # another thread started one of that id meanwhile
         return kernel_id
 
     async def is_alive(self, kernel_id: str) -> bool:
@@ -282,6 +311,7 @@ class LocalPyBox(BasePyBox):
 
     @property
     def kernel_id(self) -> str:
+        """The kernel's id."""
         return self.km.kernel_id
 
     def __enter__(self) -> "LocalPyBox":
@@ -318,6 +348,7 @@ class AsyncLocalPyBox(BasePyBox):
 
     @property
     def kernel_id(self) -> str:
+        """The kernel's id."""
         return self.km.kernel_id
 
     async def __aenter__(self) -> "AsyncLocalPyBox":
@@ -347,8 +378,9 @@ class AsyncLocalPyBox(BasePyBox):
 class LocalPyBoxManager(BasePyBoxManager):
     """Kernels of this interpreter with its packages, each in a box of its own. Needs no server and no rights.
 
-    `profile_dir` is an IPython profile directory; the files in its `startup` are run by each kernel first. Further options are limits of
-    the boxes: memory="2G", cpus=2, pids=100, idle_timeout="1h"."""
+    `profile_dir` is an IPython profile directory; the files in its `startup` are run by each kernel first. Further options are those of
+    the boxes: memory="2G", cpus=2, pids=100, idle_timeout="1h"; allow=["index.example.org"], deny and net="public" for what they may reach;
+    packages=["numpy<2"] and python="3.12" for an environment of their own."""
 
     def __init__(self, kernel_manager: LocalKernels | None = None, profile_dir: str | os.PathLike[str] | None = None, **settings: Any):
         if kernel_manager is not None and not isinstance(kernel_manager, LocalKernels):
@@ -365,21 +397,24 @@ class LocalPyBoxManager(BasePyBoxManager):
         return False
 
     def cleanup(self, now: bool = True) -> None:
+        """Ends the kernels of this manager and forgets them."""
         self.kernel_manager.shutdown_all(now=now)
 
     def start(self, kernel_id: str | None = None, **kwargs: Any) -> LocalPyBox:
         """The kernel of that id, or a new one. cwd= is mounted read-write, at its own path and with the caller's rights; env= adds
-        variables; limits as for the manager."""
+        variables, which are stored with the kernel, and secrets= variables whose values no record has; limits and network as for the manager."""
         started = self.kernel_manager.start_kernel(kernel_id, **kwargs)
         return LocalPyBox(self.kernel_manager.get_kernel(started), self.kernel_manager)
 
     def shutdown(self, kernel_id: str, *, now: bool = False, restart: bool = False, **kwargs: Any) -> None:
+        """Ends a kernel."""
         try:
             self.kernel_manager.shutdown_kernel(kernel_id, now=now, restart=restart)
         except KeyError:
             logger.warning("kernel %s not found", kernel_id)
 
     def shutdown_all(self, now: bool = False) -> None:
+        """Ends all that this manager has started."""
         self.kernel_manager.shutdown_all(now=now)
 
 
@@ -402,17 +437,21 @@ class AsyncLocalPyBoxManager(BasePyBoxManager):
         return False
 
     async def acleanup(self, now: bool = True) -> None:
+        """Ends the kernels of this manager and forgets them."""
         await self.async_kernel_manager.shutdown_all(now=now)
 
     async def start(self, kernel_id: str | None = None, **kwargs: Any) -> AsyncLocalPyBox:
+        """Starts a kernel, or takes the one that has this id."""
         started = await self.async_kernel_manager.start_kernel(kernel_id, **kwargs)
         return AsyncLocalPyBox(self.async_kernel_manager.get_kernel(started), self.async_kernel_manager)
 
     async def shutdown(self, kernel_id: str, *, now: bool = False, restart: bool = False, **kwargs: Any) -> None:
+        """Ends a kernel."""
         try:
             await self.async_kernel_manager.shutdown_kernel(kernel_id, now=now, restart=restart)
         except KeyError:
             logger.warning("kernel %s not found", kernel_id)
 
     async def shutdown_all(self, now: bool = False) -> None:
+        """Ends all that this manager has started."""
         await self.async_kernel_manager.shutdown_all(now=now)

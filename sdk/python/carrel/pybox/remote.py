@@ -5,7 +5,6 @@ every gateway speaks that."""
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
 import logging
 import os
@@ -16,88 +15,18 @@ from typing import Any, Callable, Dict, List, Literal, Mapping
 from urllib.parse import quote
 from uuid import uuid4
 
-from ..aio import AsyncTransport
+from ..dotenv import read_dotenv
 from ..errors import Conflict, KernelDied, RunTimeout, Unavailable
-from ..net import Address, parse_address
-from ..within import within
+from ..gateway import Gateway, Reply
 from ..ws import AsyncWebSocket, WebSocket, WebSocketError, WebSocketRefused
 from .base import BasePyBox, BasePyBoxManager
 from .cell import ABORTED, ATTEMPTS, GRACE, Cell, Clock, execute_content
-from .dotenv import read_dotenv
 from .schema import Kernel, PyBoxOut, kernel_of, text_env
 
 logger = logging.getLogger(__name__)
 
 _START_SECONDS = 90.0       # a gateway on a cluster has to find a place for a kernel
 _EXISTS = "Kernel already exists:"
-
-
-class _Reply(Exception):
-    """An answer that is none of those that were expected."""
-
-    def __init__(self, status: int, body: bytes):
-        super().__init__(f"{status}\n{body[:4000].decode('utf-8', 'replace')}")
-        self.status = status
-        self.body = body
-
-
-class Gateway:
-    """Where the gateway is, and how it is spoken to."""
-
-    def __init__(self, host: str, token: str | None = None):
-        self.host = host
-        self.address: Address = parse_address(host)
-        self._fields = {"Authorization": f"token {token}"} if token else {}
-        self._transport = AsyncTransport(host, token, default_port=80, scheme="token")
-
-    def ws_url(self, kernel_id: str) -> str:
-        address = self.address
-        return f"{'wss' if address.tls else 'ws'}://{address.authority}{address.base}/api/kernels/{quote(kernel_id, safe='')}/channels"
-
-    def ws_fields(self) -> Dict[str, str]:
-        fields = self.address.fields()
-        fields.pop("Host")
-        return {**fields, **self._fields}
-
-    def call(self, method: str, path: str, body: Any = None, timeout: float = 60) -> Any:
-        """A request with a JSON answer."""
-        sock = None
-        connection = http.client.HTTPConnection(self.address.host, timeout=timeout)
-        try:
-            sock = connection.sock = self.address.connect(timeout)
-            fields = {**self.address.fields(), **self._fields}
-            data = None
-            if body is not None:
-                data, fields["Content-Type"] = json.dumps(body).encode(), "application/json"
-            connection.request(method, self.address.base + path, body=data, headers=fields)
-            response = connection.getresponse()
-            return self._judge(response.status, response.read())
-        except (OSError, http.client.HTTPException) as e:
-            raise Unavailable(f"cannot reach the gateway at {self.host}: {e or type(e).__name__}") from e
-        finally:
-            connection.close()
-            if sock is not None:
-                sock.close()
-
-    async def acall(self, method: str, path: str, body: Any = None, timeout: float = 60) -> Any:
-        async def ask() -> Any:
-            data = None if body is None else json.dumps(body).encode()
-            fields = {"Content-Type": "application/json"} if body is not None else {}
-            answer = await self._transport.open(method, path, body=data, headers=fields, check=False)
-            return self._judge(answer.status, await answer.all())
-        try:
-            return await within(timeout, ask())
-        except asyncio.TimeoutError:
-            raise Unavailable(f"cannot reach the gateway at {self.host}: no answer in {timeout:.0f} seconds") from None
-
-    async def aclose(self) -> None:
-        await self._transport.aclose()
-
-    @staticmethod
-    def _judge(status: int, data: bytes) -> Any:
-        if not 200 <= status < 300:
-            raise _Reply(status, data)
-        return json.loads(data) if data.strip() else None
 
 
 def _kernel_path(kernel_id: str) -> str:
@@ -143,6 +72,7 @@ class _GatewayPyBox(BasePyBox):
 
     @property
     def kernel_id(self) -> str:
+        """The kernel's id."""
         return self.kernel.id
 
 
@@ -201,7 +131,7 @@ class RemotePyBox(_GatewayPyBox):
         """KernelDied if the kernel is not there."""
         try:
             raw = self.gateway.call("GET", _kernel_path(self.kernel_id))
-        except _Reply as e:
+        except Reply as e:
             _judge_look(self.kernel_id, e.status, None)
             return
         _judge_look(self.kernel_id, 200, raw)
@@ -219,9 +149,10 @@ class RemotePyBox(_GatewayPyBox):
         raise cell.timed_out()
 
     def interrupt(self) -> None:
+        """Interrupts what runs."""
         try:
             self.gateway.call("POST", _kernel_path(self.kernel_id) + "/interrupt", {})
-        except _Reply as e:
+        except Reply as e:
             logger.warning("kernel %s could not be interrupted: %s", self.kernel_id, e)
 
 
@@ -282,7 +213,7 @@ class AsyncRemotePyBox(_GatewayPyBox):
     async def _look(self) -> None:
         try:
             raw = await self.gateway.acall("GET", _kernel_path(self.kernel_id))
-        except _Reply as e:
+        except Reply as e:
             _judge_look(self.kernel_id, e.status, None)
             return
         _judge_look(self.kernel_id, 200, raw)
@@ -300,9 +231,10 @@ class AsyncRemotePyBox(_GatewayPyBox):
         raise cell.timed_out()
 
     async def interrupt(self) -> None:
+        """Interrupts what runs."""
         try:
             await self.gateway.acall("POST", _kernel_path(self.kernel_id) + "/interrupt", {})
-        except _Reply as e:
+        except Reply as e:
             logger.warning("kernel %s could not be interrupted: %s", self.kernel_id, e)
 
 
@@ -322,27 +254,27 @@ def _judge_look(kernel_id: str, status: int, raw: Any) -> None:
 def _shutdown(gateway: Gateway, kernel_id: str) -> None:
     try:
         gateway.call("DELETE", _kernel_path(kernel_id))
-    except _Reply as e:
+    except Reply as e:
         _judge_shutdown(kernel_id, e)
 
 
 async def _ashutdown(gateway: Gateway, kernel_id: str) -> None:
     try:
         await gateway.acall("DELETE", _kernel_path(kernel_id))
-    except _Reply as e:
+    except Reply as e:
         _judge_shutdown(kernel_id, e)
     finally:
         await gateway.aclose()
 
 
-def _judge_shutdown(kernel_id: str, reply: _Reply) -> None:
+def _judge_shutdown(kernel_id: str, reply: Reply) -> None:
     if reply.status != 404:
         raise RuntimeError(f"Error deleting kernel {kernel_id}: {reply}")
     logger.warning("kernel %s not found", kernel_id)
 
 
 class _Manager(BasePyBoxManager):
-    """What both managers share."""
+    """Shared by both managers."""
 
     def __init__(self, host: str, env_file: str | os.PathLike[str] | None = None, kernel_env: Mapping[str, Any] | None = None, *,
                  token: str | None = None, kernel_name: str | None = None):
@@ -355,6 +287,7 @@ class _Manager(BasePyBoxManager):
         self._started: List[str] = []
 
     def get_ws_url(self, kernel_id: str) -> str:
+        """The WebSocket address of a kernel's channels."""
         return self._gateway.ws_url(kernel_id)
 
     def _request(self, kernel_id: str | None, cwd: str | os.PathLike[str] | None, env: Mapping[str, Any] | None) -> Dict[str, Any]:
@@ -374,11 +307,11 @@ class _Manager(BasePyBoxManager):
             self._started.remove(kernel_id)
 
 
-def _exists(kernel_id: str | None, reply: _Reply) -> bool:
+def _exists(kernel_id: str | None, reply: Reply) -> bool:
     return kernel_id is not None and (reply.status == 409 or _EXISTS.encode() in reply.body)
 
 
-def _refused(reply: _Reply) -> RuntimeError:
+def _refused(reply: Reply) -> RuntimeError:
     return RuntimeError(f"Error starting kernel: {reply}")
 
 
@@ -395,7 +328,7 @@ class RemotePyBoxManager(_Manager):
 
     def start(self, kernel_id: str | None = None, cwd: str | os.PathLike[str] | None = None, *, env: Mapping[str, Any] | None = None,
               **kwargs: Any) -> RemotePyBox:
-        """The kernel of that id; a new one if there is none, or if it is dead."""
+        """The kernel of that id; a new one if it is missing or dead."""
         request = self._request(kernel_id, cwd, env)
         kernel = self._create(request, kernel_id)
         if kernel.execution_state == "dead":
@@ -412,16 +345,17 @@ class RemotePyBoxManager(_Manager):
             kernel = kernel_of(self._gateway.call("POST", "/api/kernels", request, timeout=_START_SECONDS))
             self._note(kernel.id)
             return kernel
-        except _Reply as e:
+        except Reply as e:
             if not _exists(kernel_id, e):
                 raise _refused(e) from None
         assert kernel_id is not None
         try:
             return kernel_of(self._gateway.call("GET", _kernel_path(kernel_id)))
-        except _Reply as e:
+        except Reply as e:
             raise _refused(e) from None
 
     def shutdown(self, kernel_id: str, **kwargs: Any) -> None:
+        """Ends a kernel."""
         _shutdown(self._gateway, kernel_id)
         self._forget(kernel_id)
 
@@ -443,6 +377,7 @@ class AsyncRemotePyBoxManager(_Manager):
 
     async def start(self, kernel_id: str | None = None, cwd: str | os.PathLike[str] | None = None, *,
                     env: Mapping[str, Any] | None = None, **kwargs: Any) -> AsyncRemotePyBox:
+        """Starts a kernel, or takes the one that has this id."""
         request = self._request(kernel_id, cwd, env)
         kernel = await self._create(request, kernel_id)
         if kernel.execution_state == "dead":
@@ -459,19 +394,21 @@ class AsyncRemotePyBoxManager(_Manager):
             kernel = kernel_of(await self._gateway.acall("POST", "/api/kernels", request, timeout=_START_SECONDS))
             self._note(kernel.id)
             return kernel
-        except _Reply as e:
+        except Reply as e:
             if not _exists(kernel_id, e):
                 raise _refused(e) from None
         assert kernel_id is not None
         try:
             return kernel_of(await self._gateway.acall("GET", _kernel_path(kernel_id)))
-        except _Reply as e:
+        except Reply as e:
             raise _refused(e) from None
 
     async def shutdown(self, kernel_id: str, **kwargs: Any) -> None:
+        """Ends a kernel."""
         await _ashutdown(self._gateway, kernel_id)
         self._forget(kernel_id)
 
     async def shutdown_all(self, now: bool = False) -> None:
+        """Ends all that this manager has started."""
         for kernel_id in list(self._started):
             await self.shutdown(kernel_id)

@@ -1,4 +1,4 @@
-"""What running code gives back, and what a gateway says. They read and print like pydantic's models, without needing it."""
+"""Results of running code, and a gateway's answers. They read and print like pydantic's models, without needing it."""
 from __future__ import annotations
 
 import json
@@ -45,6 +45,7 @@ class _Model:
 
     def model_dump_json(self, *, indent: int | None = None, include: Collection[str] | None = None,
                         exclude: Collection[str] | None = None, exclude_none: bool = False) -> str:
+        """As model_dump(), as JSON."""
         dumped = self.model_dump(include=include, exclude=exclude, exclude_none=exclude_none)
         return json.dumps(dumped, default=str, ensure_ascii=False, indent=indent, separators=(",", ":") if indent is None else None)
 
@@ -63,14 +64,14 @@ class ErrorContent(_Model):
 
 @dataclass(repr=False)
 class PyBoxOut(_Model):
-    """`data` has one MIME bundle for each output, in the order in which they came; what is printed is text/plain."""
+    """`data` has one MIME bundle for each output, in order of arrival; prints are text/plain."""
 
     data: List[Dict[str, Any]] = field(default_factory=list)
     error: ErrorContent | None = None
 
 
 class Assembly:
-    """Puts outputs together. What is printed in one go to one stream is one item, however it was cut on its way."""
+    """Joins outputs. Consecutive prints to one stream are one item, however they were split on the way."""
 
     def __init__(self) -> None:
         self.out = PyBoxOut()
@@ -122,6 +123,6 @@ def kernel_of(raw: Any) -> Kernel:
 
 
 def text_env(env: Mapping[str, Any]) -> Dict[str, str]:
-    """An environment whose values are texts: volumes become JSON, paths and numbers what they print as; without what has no value."""
+    """An environment of texts: volumes become JSON, paths and numbers their string form; entries without a value are left out."""
     return {str(name): json.dumps(value) if isinstance(value, (dict, list, tuple)) else str(value)
             for name, value in env.items() if value is not None}

@@ -1,4 +1,4 @@
-"""What the agent can import and read."""
+"""Libraries, skills and files for the agent."""
 from __future__ import annotations
 
 from .library import Library

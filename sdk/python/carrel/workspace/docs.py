@@ -8,7 +8,7 @@ import sys
 
 
 def module_docs(code: str) -> str:
-    """The docstring of a module, as Python itself reads it; none of a text that is not Python."""
+    """The docstring of a module, as Python reads it; empty if the text is not Python."""
     try:
         return ast.get_docstring(ast.parse(code)) or ""
     except (SyntaxError, ValueError):

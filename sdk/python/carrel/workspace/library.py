@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class Library:
-    """A module (one file) or a package (files below NAME/). `docs` is what the agent's prompt says of it."""
+    """A module (one file) or a package (files below NAME/). `docs` describes it in the agent's prompt."""
 
     name: str
     files: Dict[str, str]
     docs: str = ""
-    # Whose functions the library calls; None for code that runs where it is imported.
+    # The service whose functions the library calls; None for code that runs where it is imported.
     service: "Optional[Service]" = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -30,6 +30,7 @@ class Library:
 
     @property
     def is_single_file(self) -> bool:
+        """Whether it is one module and no package."""
         return len(self.files) == 1 and "/" not in next(iter(self.files))
 
     @classmethod
@@ -54,6 +55,7 @@ class Library:
 
     @classmethod
     def from_code(cls, name: str, code: str, docs: str = "") -> "Library":
+        """A module of this code."""
         return cls(name, {f"{name}.py": code}, docs or module_docs(code))
 
     @classmethod
@@ -69,6 +71,7 @@ class Library:
         return cls(name, {f"{name}.py": code}, docs)
 
     def get_prompt_docs(self) -> str:
+        """What the agent's prompt says of it."""
         return f"## {self.name}\n\n{self.docs}" if self.docs else f"## {self.name}\n\nAvailable via: `import {self.name}`"
 
     def install_in(self, session: Any) -> None:

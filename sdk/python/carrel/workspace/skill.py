@@ -4,24 +4,32 @@ from __future__ import annotations
 import inspect
 import os
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from .docs import check_plain_name, frontmatter
+
+if TYPE_CHECKING:
+    from .library import Library
 
 
 @dataclass
 class Skill:
+    """Instructions that the agent can read: a SKILL.md."""
+
     name: str
     description: str
     content: str
+    # What it says can be imported; a session that has the skill has that, too.
+    library: "Optional[Library]" = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_plain_name(self.name, "a skill")
 
     @classmethod
     def from_source(cls, name: str, description: str, source_code: str, instructions: str | None = None) -> "Skill":
+        """Code that the agent sees, with instructions."""
         fence = "```"
         while fence in source_code:
             fence += "`"
@@ -44,6 +52,7 @@ class Skill:
         return cls.from_source(function.__name__.replace("_", "-"), description.splitlines()[0], source, description)
 
     def to_skill_md(self) -> str:
+        """The text of SKILL.md."""
         description = " ".join(self.description.split())
         return f"---\nname: {self.name}\ndescription: {description}\n---\n\n{self.content}"
 

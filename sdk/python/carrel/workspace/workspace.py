@@ -1,4 +1,4 @@
-"""What the agent has in its session: libraries, skills, files."""
+"""The contents of the agent's session: libraries, skills, files."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -10,6 +10,8 @@ from .skill import Skill
 
 @dataclass
 class Workspace:
+    """What a session has: libraries, skills, files, and how its models are loaded."""
+
     local_dirs: List[Tuple[str, str]] = field(default_factory=list)
     local_files: List[Tuple[str, str]] = field(default_factory=list)
     libraries: List[Library] = field(default_factory=list)
@@ -25,11 +27,17 @@ class Workspace:
             return ""
         return "# Available Libraries\n\n" + "\n\n".join(library.get_prompt_docs() for library in self.libraries)
 
+    def all_libraries(self) -> List[Library]:
+        """Its libraries, also those of its skills."""
+        return [*self.libraries, *(skill.library for skill in self.skills if skill.library is not None and skill.library not in self.libraries)]
+
     def all_skills(self) -> List[Skill]:
+        """Its skills, also those that are directories."""
         return [*self.skills, *(Skill.from_dir(path) for path in self.skill_dirs)]
 
 
 def default_workspace() -> Workspace:
+    """An empty one."""
     return Workspace()
 
 

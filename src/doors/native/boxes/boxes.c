@@ -1,4 +1,4 @@
-/* /v1/boxes: create, look at, change, end. What takes the keeper's time is answered from its callback; a client that
+/* /v1/boxes: create, read, change, delete. Requests that need the keeper are answered from its callback; a client that
  * goes away meanwhile only loses the answer. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -97,7 +97,7 @@ struct filter {
     uint32_t    phases;         /* bit per phase; 0: all but deleted */
     uint64_t    cursor, limit;
     size_t      n_labels;
-    const char *label[FILTERS_MAX], *value[FILTERS_MAX];       /* value NULL: the label is there */
+    const char *label[FILTERS_MAX], *value[FILTERS_MAX];       /* value NULL: any value */
 };
 
 static bool add_label(struct ask *a, struct filter *f, const char *text)
@@ -210,7 +210,7 @@ struct patch {
     const struct ask   *ask;
     struct limits limits;
     bool                has_limits, has_ttl, has_idle, has_net;
-    json_t             *net;        /* owned until it is handed on; NULL: none */
+    json_t             *net;        /* owned until it is passed on; NULL: none */
     json_t             *labels;     /* borrowed */
     uint32_t            ttl_s, idle_s;
 };
@@ -257,7 +257,10 @@ static int patch_net(const char *name, json_t *v, void *into, struct err *e)
     struct patch *p = into;
 
     p->has_net = true;
-    return net_take(&p->ask->front->config, name, v, &p->net, e);
+    int r = net_take(&p->ask->front->config, name, v, &p->net, e);
+    if (r == 0 && !p->net && p->ask->box->settings.keys)
+        p->net = net_denials(v);
+    return r;
 }
 
 static void on_changed(struct box *box, const struct err *e, void *arg)
@@ -344,15 +347,15 @@ static void start(struct ask *a, json_t *root)
     struct err e = { 0 };
     int r = box_request_read_mounts(&c, root, &e);
 
-    /* Which paths a client opens for it is what the owner wrote: an admin's client would open them with more rights. */
-    if (r == 0 && c.settings.n_mounts && strcmp(a->box->owner, a->who.name) != 0)
-        r = err_set(&e, EPERM, STEP_USAGE, "what this box has mounted can be handed over by its owner only, %s",
+    /* The owner chose which paths a client opens for this box; an admin's client would open them with more rights. */
+    if (r == 0 && c.settings.mounts.n && strcmp(a->box->owner, a->who.name) != 0)
+        r = err_set(&e, EPERM, STEP_USAGE, "only the owner of this box can mount its folders again: %s",
                     a->box->owner);
     if (r == 0 && a->box->phase == PHASE_RUNNING) {
         reply_box(a, 200, a->box);
     } else {
         if (r == 0)
-            r = box_start(a->box, &c.settings, on_changed, a, &e);
+            r = box_start(a->box, &c.settings.mounts, on_changed, a, &e);
         finish(a, r, &e);
     }
     box_settings_done(&c.settings);
@@ -421,6 +424,8 @@ static void on_usage(struct box *box, const struct frame_usage *u, const struct 
     jsonout_unsigned(&j, "pids_refused", u->pids_refused);
     jsonout_bool(&j, "disk_full", u->disk_full);
     jsonout_unsigned(&j, "execs_running", box->running);
+    net_hear(a->front);
+    net_box_usage(box, &j);
     jsonout_close(&j);
     if (jsonout_finish(&j) < 0)
         out.failure = ENOMEM;
@@ -463,24 +468,25 @@ void ask_box_usage(struct ask *a)
     finish(a, box_usage(a->box, on_usage, a, &e), &e);
 }
 
-void ask_box_enforced(struct ask *a)
+static void reply_enforced(struct ask *a, enum wall_network network)
 {
     const struct box_settings *s = &a->box->settings;
-    const struct walls walls = {
+    const struct box_mount *root = box_mounts_find(&s->mounts, MOUNT_ROOT);
+    struct walls walls = {
         .host = a->front->boxes.walls,
         .limits = s->limits,
         .profile = s->profile,
-        .writable_root = s->writable_root,
-        .has_network = s->net != NULL,
-        .on_disk = s->on_disk,
+        .writable_root = root && root->writable,
+        .network = network,
+        .on_disk = box_mounts_on_disk(&s->mounts),
+        .volumes = !box_mounts_count(&s->mounts, MOUNT_VOLUME)         ? WALL_VOLUMES_NONE
+                   : a->front->boxes.volumes == VOLUMES_FREE ? WALL_VOLUMES_FREE
+                                                             : WALL_VOLUMES_LIMITED,
     };
     struct buf out;
     struct jsonout j;
 
-    if (!a->front->was_ready) {
-        reply_fail(a, 503, "unavailable", "the keeper is not there yet");
-        return;
-    }
+    walls.limits.cpu_request_milli = s->requests.cpu_milli;
     buf_init(&out, 4096);
     jsonout_init(&j, &out);
     jsonout_open_object(&j, NULL);
@@ -490,4 +496,27 @@ void ask_box_enforced(struct ask *a)
     if (jsonout_finish(&j) < 0)
         out.failure = ENOMEM;
     reply_buf(a, 200, &out);
+}
+
+static void on_network(struct box *box, json_t *shown, const struct err *e, void *arg)
+{
+    struct ask *a = arg;
+
+    a->on_end = NULL;
+    json_decref(shown);
+    reply_enforced(a, e ? WALL_NET_UNKNOWN : net_box_wall(box));
+}
+
+void ask_box_enforced(struct ask *a)
+{
+    struct err e = { 0 };
+
+    if (!a->front->was_ready)
+        reply_fail(a, 503, "unavailable", "the server cannot reach its boxes yet");
+    else if (!box_settings_have_net(&a->box->settings))
+        reply_enforced(a, WALL_NET_NONE);
+    else if (net_box_show(a->box, on_network, a, &e) < 0)
+        reply_enforced(a, WALL_NET_UNKNOWN);
+    else
+        a->on_end = forget_net;
 }

@@ -1,6 +1,6 @@
-/* What happened to boxes: a page of the log, or a stream of server-sent events. The log in the store is the truth; a
- * watcher is only told that there is more. A stream that cannot keep up forgets what it is told and reads on from the
- * log when there is room, so that nothing is left out and nothing is kept in memory. */
+/* Events of boxes: a page of the log, or a stream of server-sent events. The log in the database is authoritative; a
+ * watcher only learns that there is more. A stream that cannot keep up ignores notifications and reads on from the log
+ * when there is room, so nothing is lost and nothing is queued in memory. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ struct event_watch {
     struct event_stream stream;
     uint64_t            box;            /* number; 0: all that the caller may see */
     uint64_t            last;           /* number of the last event sent or skipped */
-    bool                all;            /* of every owner */
+    bool                all;            /* of all owners */
 };
 
 static json_t *event_json(const char *box, uint64_t number, int64_t time_ms, const char *type, json_t *body)
@@ -116,14 +116,14 @@ static int replay_one(const struct db_event *event, void *arg)
     return 0;
 }
 
-/* Reads on from the log, a batch at a time, as long as there is room. */
+/* Reads on from the log, in batches, while there is room. */
 static void replay(struct event_watch *w)
 {
     struct page page = { .watch = w };
     struct err e;
 
     if (w->last == NOT_YET || http_reply_room(w->ask->r) == 0)
-        return;         /* on_event or on_writable comes */
+        return;         /* on_event or on_writable follows */
     if (db_events(w->ask->front->db, w->box, w->last, BATCH, replay_one, &page, &e) < 0)
         http_request_abort(w->ask->r);
     else if (page.n > 0)
@@ -164,7 +164,8 @@ static void on_end(struct ask *a, enum http_end how)
     event_stream_done(&w->stream);
 }
 
-/* Where to begin: what the client says, else at the start of a box's log, or, for all boxes, with what comes next. */
+/* Where to begin: after the client's Last-Event-ID; else at the start of a box's log or, for all boxes, with the next
+ * event. */
 static bool find_start(struct ask *a, uint64_t *ret)
 {
     struct http_text id = http_head_get(&a->r->head, "Last-Event-ID");

@@ -1,6 +1,5 @@
-/* Ports of a box: HTTP and WebSockets through the proxy, and any bytes at all through a tunnel. The connection is made
- * first, so that a failure is told as every other error is. What identifies the caller to us is not handed to
- * the box. */
+/* Ports of a box: HTTP and WebSockets through the proxy, raw bytes through a tunnel. The connection is made first, so
+ * that a failure is answered like every other error. The caller's credentials are not passed to the box. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -66,7 +65,7 @@ static void give(struct http_proxy *proxy, void *owner)
     http_proxy_connected(proxy, TAKE_FD(p->fd));
 }
 
-/* The query without our own token: a server in the box may use the same name for its own, which is left alone. */
+/* The query without our own token: a server in the box may use the same name for its own token, which is kept. */
 static const char *clean_query(struct ask *a, bool *ret_good)
 {
     struct http_text query = a->r->head.query, name, value, plain;
@@ -102,8 +101,8 @@ static bool authorization_is_ours(const struct ask *a)
     return field.data && token_from_field(field, &token) == 0 && token_is_sound(token);
 }
 
-/* Some programs are told under which path they are reached, make all their links of it, and want to see it in what they
- * are asked (JupyterLab's base_url): the label carrel/keep-prefix names their ports, "8888" or "8888,9000". */
+/* Some programs know the path under which they are reached, build all links from it, and expect it in requests
+ * (JupyterLab's base_url): the label carrel/keep-prefix names their ports, "8888" or "8888,9000". */
 static bool keeps_prefix(const struct box *box, uint32_t port)
 {
     const char *at = json_string_value(json_object_get(box->settings.labels, "carrel/keep-prefix"));
@@ -119,7 +118,7 @@ static bool keeps_prefix(const struct box *box, uint32_t port)
     return false;
 }
 
-/* The port's path as the client wrote it: with the box's id or its name, perhaps escaped. */
+/* The port's path as the client wrote it: with the box's id or its name, possibly escaped. */
 static const char *own_path(struct ask *a)
 {
     struct http_text path = a->r->head.path;
@@ -133,7 +132,7 @@ static const char *own_path(struct ask *a)
 static void proxy(struct box_port *at, int fd)
 {
     static const char *const secrets[] = { "Authorization", NULL };
-    /* A box has a path here, not the origin: it does not speak for all that a browser gets from us. */
+    /* A box has one path, not the origin: it may not send fields that apply to all of the origin. */
     static const char *const of_the_origin[] = { "Service-Worker-Allowed", "Clear-Site-Data",
                                                  "Strict-Transport-Security", "Alt-Svc", "NEL", "Report-To", NULL };
     struct port_request *p = container_of(at, struct port_request, at);
@@ -214,7 +213,7 @@ static void tunnel_over(struct tunnel *t)
     http_reply_finish(a->r);
 }
 
-/* 1: go on; 0: wait; -1: the box's side is broken. */
+/* 1: continue; 0: wait; -1: the box's side is broken. */
 static int pump_up(struct tunnel *t)
 {
     if (t->rest_at == t->rest_size && !t->client_done) {
@@ -281,8 +280,8 @@ static void tunnel_on_up(struct loop_fd *w, uint32_t events)
         tunnel_over(t);
         return;
     }
-    /* Cannot be masked, and would come again and again. Both sides are shut, so what is left can be read without
-     * waiting, when there is room. */
+    /* EPOLLHUP cannot be masked and would fire again and again. Both sides are shut down, so the rest can be read
+     * without waiting, when there is room. */
     if ((events & EPOLLHUP) && t->held_back)
         loop_fd_remove(t->ask->r->loop, w);
     tunnel_run(t);

@@ -1,5 +1,6 @@
-/* A box as JSON costs some forty allocations; the text is the same until the box changes. So it is kept, beside what it
- * was made of: whatever can change in a box without a change of phase is compared before the text is used again. */
+/* A box as JSON costs some forty allocations, and the text is the same until the box changes. So it is cached with the
+ * values that it was made from: everything that can change in a box without a change of phase is compared before the
+ * text is reused. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>

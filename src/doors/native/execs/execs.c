@@ -1,5 +1,5 @@
-/* /v1/boxes/{id}/exec: starting a command and what can be done to it. A foreground command belongs to its request: if
- * the client vanishes it is killed. */
+/* /v1/boxes/{id}/exec: starts commands and controls them. A foreground command belongs to its request: if the client
+ * vanishes it is killed. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -10,7 +10,7 @@
 #include "base/parse.h"
 #include "doors/native/execs/command.h"
 
-enum { LIST_BYTES_MAX = 64 << 20, STDIN_PIECE = SHARE_SMALL_BYTES /* what is left of one costs nothing */ };
+enum { LIST_BYTES_MAX = 64 << 20, STDIN_PIECE = SHARE_SMALL_BYTES /* the rest of one is not charged */ };
 
 /* ---- start ---- */
 
@@ -31,6 +31,15 @@ static void run_on_end(struct ask *a, enum http_end how)
         (void)!exec_signal(run->exec, SIGKILL, &ignored);
 }
 
+/* The keeper was lost before it had the command: the request is valid and can be retried. */
+static bool was_lost(struct ask *a, const struct exec *x)
+{
+    if (x->state != EXEC_ENDED || x->failure.code != ECONNRESET)
+        return false;
+    reply_err(a, &x->failure);
+    return true;
+}
+
 static void run_on_change(struct exec_follower *f)
 {
     struct exec_wait *run = container_of(f, struct exec_wait, follower);
@@ -39,10 +48,11 @@ static void run_on_change(struct exec_follower *f)
         return;
     exec_unfollow(f);
     run->ask->on_end = NULL;
-    reply_result(run->ask, run->exec);
+    if (!was_lost(run->ask, run->exec))
+        reply_result(run->ask, run->exec);
 }
 
-/* A command in the background is promised when the keeper has it; before that it would be lost with this front. */
+/* A background command is acknowledged when the keeper has it; before that a crash of this front would lose it. */
 static void promise_on_change(struct exec_follower *f)
 {
     struct exec_wait *run = container_of(f, struct exec_wait, follower);
@@ -51,7 +61,8 @@ static void promise_on_change(struct exec_follower *f)
         return;
     exec_unfollow(f);
     run->ask->on_end = NULL;
-    reply_json(run->ask, 202, exec_json(run->exec));
+    if (!was_lost(run->ask, run->exec))
+        reply_json(run->ask, 202, exec_json(run->exec));
 }
 
 static void unfollow_on_end(struct ask *a, enum http_end how)
@@ -150,7 +161,7 @@ static void await_on_change(struct exec_follower *f)
     reply_json(wait->ask, 200, exec_json(wait->exec));
 }
 
-/* ?wait=true: answers when the command has ended. A client that goes leaves the command alone. */
+/* ?wait=true: answers when the command has ended. If the client goes away, the command continues. */
 void ask_exec_get(struct ask *a)
 {
     static const char *const known[] = { "wait", NULL };
@@ -178,7 +189,7 @@ void ask_exec_output(struct ask *a)
     if (!query_only(a, known) || !query_number(a, "offset", INT64_MAX, &offset) || !query_bool(a, "follow", &follow))
         return;
     if (!exec_log_has(&a->exec->log, offset)) {
-        reply_fail(a, 400, "invalid", "there is no output at offset %llu; use one that the stream told",
+        reply_fail(a, 400, "invalid", "there is no output at offset %llu; use an offset from the stream",
                    (unsigned long long)offset);
         return;
     }
@@ -272,7 +283,7 @@ void ask_exec_stdin(struct ask *a)
     }
     *t = (struct typing){ .ask = a, .close = close };
     if (exec_input_init(&t->feed, a->exec, typing_on_room) < 0) {
-        reply_fail(a, 409, "busy", "somebody else is writing to this command's standard input");
+        reply_fail(a, 409, "busy", "another request is writing to this command's standard input");
         return;
     }
     a->work = t;

@@ -1,6 +1,6 @@
 /* Output for clients, from the log: as lines of JSON that follow the command, or as one answer when it has ended. A
- * line is one frame of the log, so that its offsets are places where a client can go on after a broken connection.
- * Bytes that are not UTF-8, or that JSON would blow up, travel as base64. */
+ * line is one frame of the log, so a client can resume at any line's offset. Bytes that are not UTF-8, or that JSON
+ * would inflate, travel as base64. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <openssl/evp.h>
@@ -16,7 +16,7 @@
 
 enum { PIECE_MAX = 1 << 20, TURN_BYTES = 1 << 20, RESULT_MAX = 16 << 20, TEXT_MAX = 8 << 20 };
 
-static char piece[PIECE_MAX];       /* of the frame that is being handed on; used by nobody across calls */
+static char piece[PIECE_MAX];       /* the present frame; not used across calls */
 
 struct output_stream {
     struct ask          *ask;
@@ -28,7 +28,7 @@ struct output_stream {
     bool                 over;
 };
 
-/* How long the text would be in JSON. */
+/* The length of the text in JSON. */
 static size_t json_length(const char *data, size_t size)
 {
     size_t n = 0;
@@ -126,7 +126,7 @@ static void finish(struct output_stream *s)
     http_reply_finish(s->ask->r);
 }
 
-/* Sends one frame, or what is missing in its place. 0: there is none now. */
+/* Sends one frame, or the notice of a gap. 0: there is none now. */
 static ssize_t send_frame(struct output_stream *s)
 {
     struct exec_frame frame;
@@ -143,7 +143,7 @@ static ssize_t send_frame(struct output_stream *s)
     } else if (n > 0) {
         add_line(&line, &frame, piece, (size_t)n, from, s->reader.at);
     }
-    /* Not over: what it is about ends with the request, if it is to. */
+    /* Not marked over: with STREAM_KILL the end of the request kills the command. */
     if (n < 0 || s->reader.part || buf_error(&line) < 0 || http_reply_write(s->ask->r, line.data, line.length) < 0)
         http_request_abort(s->ask->r);
     n = (ssize_t)line.length + 1;
@@ -151,7 +151,7 @@ static ssize_t send_frame(struct output_stream *s)
     return n;
 }
 
-/* Sends what can be sent without waiting. */
+/* Sends as much as possible without blocking. */
 static void pump(struct output_stream *s)
 {
     size_t turn = 0;
@@ -204,7 +204,7 @@ static void on_end(struct ask *a, enum http_end how)
     (void)how;
     exec_unfollow(&s->follower);
     loop_task_cancel(a->r->loop, &s->task);
-    /* Over: there is nothing to end, and the exec may be forgotten. */
+    /* Nothing is left to kill, and the exec may be gone already. */
     if (s->over || s->exec->state == EXEC_ENDED)
         return;
     if (s->flags & STREAM_KILL)
@@ -271,7 +271,7 @@ void reply_result(struct ask *a, const struct exec *x)
     jsonout_open_object(&j, NULL);
     add_text(&j, "stdout", &output[0]);
     add_text(&j, "stderr", &output[1]);
-    /* The log has more than this. */
+    /* The log has more. */
     jsonout_bool(&j, "cut", exec_output_bytes(x) - x->log.gap.dropped[0] - x->log.gap.dropped[1] > RESULT_MAX);
     jsonout_close(&j);
     if (jsonout_finish(&j) < 0 && !tail.failure)

@@ -1,5 +1,5 @@
-/* A command over a WebSocket. Server to client: binary messages with one byte that names the stream (1 stdout, 2
- * stderr) and then output; text messages {"type":"started"} at first, {"type":"dropped",…} where output is missing and
+/* A command over a WebSocket. Server to client: binary messages with one byte for the stream (1 stdout, 2 stderr) and
+ * then output; text messages {"type":"started"} at first, {"type":"dropped",…} where output is missing and
  * {"type":"exit",…} at the end. Client to server: binary messages with a byte 0 and then input; text messages
  * {"type":"resize","rows":24,"cols":80}, {"type":"signal","signal":"INT"}, {"type":"close_stdin"}. */
 #define _GNU_SOURCE
@@ -32,19 +32,21 @@ static void say(struct terminal *t, const char *text)
         websocket_close(t->socket, WS_TRY_LATER, "the client does not read");
 }
 
+/* The exit is the last message. If the output before it has filled the queue, on_writable() tries again. */
 static void finish(struct terminal *t)
 {
     char *text = stream_exit_text(t->exec);
+    int r = text ? websocket_send(t->socket, true, text, strlen(text)) : -ENOMEM;
 
+    free(text);
+    if (r == -EAGAIN)
+        return;
     t->over = true;
     exec_unfollow(&t->follower);
-    if (text)
-        say(t, text);
-    free(text);
-    websocket_close(t->socket, WS_NORMAL, "");
+    websocket_close(t->socket, r < 0 ? WS_INTERNAL : WS_NORMAL, r < 0 ? "the exit cannot be sent" : "");
 }
 
-/* Sends what one read gives. 1: it is sent; 0: there is nothing, or on_writable comes; -errno. */
+/* Sends the result of one read. 1: sent; 0: there is nothing, or on_writable follows; -errno. */
 static int send_piece(struct terminal *t)
 {
     char data[PIECE_BYTES];
@@ -171,7 +173,7 @@ static void on_message(struct websocket *w, bool is_text, const char *data, size
     }
     if (size == 0 || data[0] != 0 || !t->has_feed) {
         websocket_close(w, WS_POLICY,
-                        t->has_feed ? "input begins with a byte 0" : "somebody else is writing to this command");
+                        t->has_feed ? "input begins with a byte 0" : "another request is writing to this command");
         return;
     }
     int r = exec_input_write(&t->feed, data + 1, size - 1);
@@ -200,7 +202,7 @@ static void on_close(struct websocket *w, int code, const char *reason, void *ow
     exec_reader_moved(t->exec);
 }
 
-/* 0, or the request was answered; the command is untouched then. */
+/* 0, or the request was answered and the command left alone. */
 static int open_socket(struct terminal *t)
 {
     const struct websocket_config config = {
@@ -260,7 +262,7 @@ void ask_exec_attach(struct ask *a)
     if (!is_upgrade(a) || !query_only(a, known) || !query_number(a, "offset", INT64_MAX, &offset))
         return;
     if (!exec_log_has(&a->exec->log, offset)) {
-        reply_fail(a, 400, "invalid", "there is no output at offset %llu; use one that the stream told",
+        reply_fail(a, 400, "invalid", "there is no output at offset %llu; use an offset from the stream",
                    (unsigned long long)offset);
         return;
     }
@@ -272,7 +274,7 @@ void ask_exec_attach(struct ask *a)
         attach(t);
 }
 
-/* For a WebSocket, which has no body: ?argv=ls&argv=-l&tty=true&env=A=B. Texts become what they would be in JSON. */
+/* A WebSocket's request has no body: ?argv=ls&argv=-l&tty=true&env=A=B. Texts become what they would be in JSON. */
 static int read_query(struct exec_request *c, struct ask *a, struct err *e)
 {
     struct http_text query = a->r->head.query, raw_name, raw, name, value;
@@ -311,7 +313,7 @@ static int read_query(struct exec_request *c, struct ask *a, struct err *e)
         json_object_set(root, "env", env);
     json_decref(argv);
     json_decref(env);
-    a->work = root;     /* the caller's to drop: the command's texts are in it */
+    a->work = root;     /* the caller drops it: the command's texts are in it */
     return r < 0 ? r : exec_request_read(c, root, e);
 }
 

@@ -1,5 +1,5 @@
-/* /v1/boxes/{id}/files/{path}: the path is the box's, from its root. A GET looks first what is there: a folder is
- * listed, a file is sent. */
+/* /v1/boxes/{id}/files/{path}: a path in the box, from its root. A GET first looks at the type: it lists a folder and
+ * sends a file. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ static const char *path_of(struct ask *a)
 {
     struct http_text rest = http_match_get(a->match, "path");
 
-    /* A name with a NUL cannot come through the router. */
+    /* The router refuses a NUL in a name. */
     return arena_printf(&a->r->arena, "/%s", rest.data);
 }
 
@@ -79,7 +79,7 @@ static void add_headers(struct transfer *t)
     (void)http_reply_header(r, "X-File-Mode", text);
     (void)http_reply_header(r, "Accept-Ranges", "bytes");
     (void)http_reply_header(r, "Content-Type", "application/octet-stream");
-    /* What a box wrote must not run as a page of this server. */
+    /* A file of a box must not run as a page of this server. */
     (void)http_reply_header(r, "Content-Disposition", "attachment");
     (void)http_reply_header(r, "X-Content-Type-Options", "nosniff");
     if (t->is_range) {
@@ -108,7 +108,7 @@ static void sent(struct transfer *t, const struct files_done *done)
         http_reply_finish(t->ask->r);
 }
 
-/* The first piece of the file. Its size was told just before; a file of /proc has none, and is sent until it ends. */
+/* The first piece of the file. Its size was known just before; a file of /proc has none, and is sent until it ends. */
 static void first_data(struct box_files_user *u, const char *data, size_t size)
 {
     struct transfer *t = container_of(u, struct transfer, user);
@@ -135,8 +135,8 @@ static bool number(const char **at, uint64_t *ret)
     return *at > start;
 }
 
-/* 0: the whole file. 1: a part of it. -ERANGE: there is no such part. Several ranges at once are answered with the
- * whole, as is allowed. */
+/* 0: the whole file. 1: a part of it. -ERANGE: there is no such part. Several ranges at once get the whole file, as the
+ * RFC allows. */
 static int read_range(struct transfer *t, const char *text)
 {
     uint64_t size = t->entry.size, first = 0, last = size ? size - 1 : 0, n;
@@ -209,7 +209,7 @@ static void looked(struct transfer *t, const struct files_done *done)
     else if (S_ISREG(t->entry.mode))
         send_file(t);
     else
-        transfer_fail(t, EINVAL, "this is neither a file nor a folder; ?stat=true tells what it is");
+        transfer_fail(t, EINVAL, "this is neither a file nor a folder; ?stat=true has its type");
 }
 
 void ask_file_get(struct ask *a)

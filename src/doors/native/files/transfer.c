@@ -1,5 +1,5 @@
-/* Bytes between a client and the file helper. Nothing is kept on the way: what the client does not read is not taken
- * from the helper, what the helper does not take is not read from the client. */
+/* Bytes between a client and the file helper. Nothing is queued: bytes that one side cannot take are not read from the
+ * other. */
 #define _GNU_SOURCE
 #include "doors/native/files/transfer.h"
 
@@ -10,7 +10,7 @@
 
 enum { UPLOAD_BYTES = 1 << 18 };
 
-/* The frame's head goes before the data. */
+/* The frame's head stands before the data. */
 static _Alignas(8) char upload[sizeof(struct files_head) + UPLOAD_BYTES];
 
 void transfer_over(struct transfer *t)
@@ -91,7 +91,7 @@ void transfer_hand_down(struct transfer *t, const char *data, size_t size)
     struct http_request *r = t->ask->r;
     int result = http_reply_write(r, data, size);
 
-    /* Before this piece there was room; if the client is gone, on_end comes. */
+    /* There was room before this piece; if the client is gone, on_end follows. */
     if (result < 0 && result != -EPIPE) {
         box_files_close(&t->user, false);
         http_request_abort(r);

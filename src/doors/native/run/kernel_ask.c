@@ -1,5 +1,5 @@
-/* POST …/kernels/{context}/ask: one question to a kernel and its answer, for what editors want to know: completions,
- * help, whether some lines are a whole statement. A kernel that runs a cell answers afterwards. */
+/* POST …/kernels/{context}/ask: one question to a kernel and its answer, for editors: completions, help, whether some
+ * lines are a whole statement. A kernel that runs a cell answers afterwards. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>

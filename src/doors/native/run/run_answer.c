@@ -1,5 +1,5 @@
-/* A whole run in one answer. Texts of stdout and stderr stay escaped as the kernel sent them: strings that are put
- * together between their quotes are a string again. */
+/* A whole run in one answer. Texts of stdout and stderr stay escaped as the kernel sent them: the concatenated insides
+ * of strings are the inside of a string. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>

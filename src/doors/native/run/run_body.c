@@ -4,6 +4,7 @@
 
 #include "base/parse.h"
 #include "doors/native/run/run.h"
+#include "front/secrets/secret_uses.h"
 
 static int take_code(const char *name, json_t *v, void *into, struct err *e)
 {
@@ -77,8 +78,15 @@ static int take_env(const char *name, json_t *v, void *into, struct err *e)
     return body_env(name, v, e);
 }
 
+static int take_secrets(const char *name, json_t *v, void *into, struct err *e)
+{
+    ((struct run_body *)into)->kernel.secrets = v;
+    return secret_uses_check(name, v, e);
+}
+
 static const struct body_field kernel_fields[] = {
-    { "context", take_context }, { "env", take_env }, { "cwd", take_cwd }, { "template", take_template },
+    { "context", take_context }, { "env", take_env }, { "secrets", take_secrets }, { "cwd", take_cwd },
+    { "template", take_template },
 };
 static const struct body_field run_fields[] = {
     { "code", take_code },
@@ -88,6 +96,7 @@ static const struct body_field run_fields[] = {
     { "on_dead", take_on_dead },
     { "context", take_context },
     { "env", take_env },
+    { "secrets", take_secrets },
     { "cwd", take_cwd },
     { "template", take_template },
 };
@@ -116,6 +125,8 @@ int run_body_read(struct run_body *b, json_t *root, json_t **ret_rest, struct er
     }
     if (r == 0)
         r = body_fields(own, "", run_fields, sizeof run_fields / sizeof *run_fields, b, e);
+    if (r == 0)
+        r = secret_uses_check_env(b->kernel.secrets, b->env, e);
     if (r == 0 && !b->options.code)
         r = err_set(e, EINVAL, STEP_USAGE, "code is missing");
     if (!b->has_output)
@@ -129,7 +140,9 @@ int run_body_read(struct run_body *b, json_t *root, json_t **ret_rest, struct er
 
 int run_body_kernel(struct run_body *b, json_t *root, struct err *e)
 {
-    return body_fields(root, "", kernel_fields, sizeof kernel_fields / sizeof *kernel_fields, b, e);
+    int r = body_fields(root, "", kernel_fields, sizeof kernel_fields / sizeof *kernel_fields, b, e);
+
+    return r < 0 ? r : secret_uses_check_env(b->kernel.secrets, b->env, e);
 }
 
 bool run_body_env(struct run_body *b)

@@ -1,4 +1,4 @@
-/* From a kernel's messages to what callers see. The kernel's JSON is valid and is copied as it is; only line ends
+/* Turns a kernel's messages into events for callers. The kernel's JSON is valid and is copied unchanged; only line ends
  * between its tokens become blanks, because a line of its own could pass for one of ours. */
 #define _GNU_SOURCE
 #include <string.h>
@@ -88,13 +88,20 @@ void run_event_outcome(const struct kernel_run *run, struct jsonout *j)
     else
         jsonout_null(j, "execution_count");
     jsonout_decimal(j, "wall_ms", run->wall_us, 3);
-    jsonout_decimal(j, "cpu_ms", run->cpu_us, 3);
-    jsonout_unsigned(j, "memory_peak_bytes", run->peak_bytes);
+    if (run->bill.is_counted)
+        jsonout_decimal(j, "cpu_ms", run->bill.cpu_us, 3);
+    else
+        jsonout_null(j, "cpu_ms");
+    if (run->bill.peak_bytes)
+        jsonout_unsigned(j, "memory_peak_bytes", run->bill.peak_bytes);
+    else
+        jsonout_null(j, "memory_peak_bytes");
     jsonout_string(j, "box", run->box->id);
     if (run->refused) {
         jsonout_open_object(j, "refused");
         jsonout_string(j, "message", json_string_value(json_object_get(run->refused, "message")));
         jsonout_string(j, "rule", json_string_value(json_object_get(run->refused, "rule")));
+        jsonout_bool(j, "is_index", json_is_true(json_object_get(run->refused, "is_index")));
         jsonout_close(j);
     }
 }

@@ -1,5 +1,5 @@
-/* Calls of functions: by the service's owner at /v1/services/NAME/call, by whoever holds a grant at /v1/grant/call. The
- * arguments and the result are passed on as they are; what they may be is decided where the function is. */
+/* Calls of functions: /v1/services/NAME/call for the service's owner, /v1/grant/call for holders of a grant. Arguments
+ * and results are passed on unchanged; the worker checks them. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -7,16 +7,19 @@
 
 #include "base/jsonout.h"
 #include "doors/native/services/service.h"
-#include "front/services/inlets.h"
 #include "proto/link.h"
+#include "proto/service.h"
 
-enum { ANSWER_MOST = LINK_MESSAGE_MOST + 4096 };
+enum { PRINTS_MOST = 64 << 10, ANSWER_MOST = LINK_MESSAGE_MOST + 2 * PRINTS_MOST + 4096 };
 
 struct api_call {
     struct lines         lines;         /* first: lines.c */
     struct ask          *ask;
     struct service_call *call;          /* NULL: over */
     bool                 stream;
+    bool                 prints, is_cut;
+    struct buf           printed[SERVICE_STREAMS];      /* the insides of JSON strings */
+    size_t               charged;
 };
 
 /* ---- the body ---- */
@@ -60,6 +63,10 @@ int call_body_read(const char *data, size_t size, bool with_service, struct call
             b->kwargs = is_null ? (struct jsonslice){ 0 } : value;
         } else if (jsonscan_is(name, "timeout")) {
             r = take_timeout(value, &b->timeout_ms, e);
+        } else if (jsonscan_is(name, "prints")) {
+            b->prints = is_kind(value, 't');
+            if (!b->prints && !is_kind(value, 'f') && !is_null)
+                r = err_set(e, EINVAL, STEP_USAGE, "prints must be true or false");
         } else {
             char text[40] = "?";
             (void)jsonscan_text(name, text, sizeof text);
@@ -67,11 +74,32 @@ int call_body_read(const char *data, size_t size, bool with_service, struct call
         }
     }
     if (r == 0 && !b->function[0])
-        r = err_set(e, EINVAL, STEP_USAGE, "function is missing: the name of what is to be called");
+        r = err_set(e, EINVAL, STEP_USAGE, "function is missing: name the function to call");
     return r;
 }
 
 /* ---- the answer ---- */
+
+static void add_prints(struct buf *out, const struct api_call *w)
+{
+    for (unsigned i = 0; i < SERVICE_STREAMS && w->prints; i++) {
+        buf_printf(out, "\"%s\":\"", service_stream_name((enum service_stream)i));
+        buf_add(out, buf_string(&w->printed[i]), w->printed[i].length);
+        buf_add_text(out, "\",");
+    }
+    if (w->prints)
+        buf_add_text(out, w->is_cut ? "\"truncated\":true," : "\"truncated\":false,");
+}
+
+static void drop_prints(struct api_call *w)
+{
+    for (unsigned i = 0; i < SERVICE_STREAMS && w->prints; i++)
+        buf_done(&w->printed[i]);
+    if (w->prints)
+        (void)share_move_bytes(&w->ask->r->share, w->charged, 0);
+    w->charged = 0;
+    w->prints = false;
+}
 
 static void add_members(struct buf *out, const struct service_call *c)
 {
@@ -80,7 +108,7 @@ static void add_members(struct buf *out, const struct service_call *c)
     buf_add_char(out, '}');
 }
 
-/* What is not the function's own doing: status, code, sentence, details. */
+/* A failure outside of the function: status, code, sentence, details. */
 static int refusal(const struct service_call *c, const char **ret_code, char *text, size_t size, json_t **ret_details)
 {
     json_t *about = c->result.data ? json_loadb(c->result.data, c->result.size, 0, NULL) : NULL;
@@ -155,13 +183,16 @@ static void on_over(struct service_call *c)
         const char *code;
         char text[512];
         json_t *details;
+        drop_prints(w);
         int status = refusal(c, &code, text, sizeof text, &details);
         error_reply(a->r, status, code, text, details);
         return;
     }
     buf_init(&out, ANSWER_MOST);
     buf_add_char(&out, '{');
+    add_prints(&out, w);
     add_members(&out, c);
+    drop_prints(w);
     reply_buf(a, 200, &out);
 }
 
@@ -172,6 +203,22 @@ static void on_print(struct service_call *c, const char *stream, struct jsonslic
     lines_print(&w->lines, stream, text);
 }
 
+/* For the answer, which has the beginning of each stream. */
+static void keep_print(struct service_call *c, const char *stream, struct jsonslice text)
+{
+    struct api_call *w = c->options.owner;
+    struct buf *out = &w->printed[strcmp(stream, service_stream_name(SERVICE_STDERR)) == 0];
+    struct jsonslice inside = jsonscan_inside(text);
+    size_t all = w->printed[0].length + w->printed[1].length;
+
+    w->is_cut |= inside.size > PRINTS_MOST - out->length ||
+                 !share_move_bytes(&w->ask->r->share, w->charged, all + inside.size);
+    if (w->is_cut)
+        return;
+    w->charged = all + inside.size;
+    buf_add(out, inside.data, inside.size);
+}
+
 static void on_end(struct ask *a, enum http_end how)
 {
     struct api_call *w = a->work;
@@ -180,10 +227,11 @@ static void on_end(struct ask *a, enum http_end how)
     if (w->call)
         service_call_abandon(w->call);
     w->call = NULL;
+    drop_prints(w);
     lines_done(&w->lines);
 }
 
-void call_begin(struct ask *a, struct service *s, struct call_options *o)
+void call_begin(struct ask *a, struct service *s, struct call_options *o, bool prints)
 {
     struct api_call *w = arena_alloc(&a->r->arena, sizeof *w);
     struct err e = { 0 };
@@ -193,17 +241,21 @@ void call_begin(struct ask *a, struct service *s, struct call_options *o)
         return;
     }
     *w = (struct api_call){ .ask = a, .stream = ask_accepts(a, "application/x-ndjson") };
+    w->prints = prints && !w->stream;
+    for (unsigned i = 0; i < SERVICE_STREAMS && w->prints; i++)
+        buf_init(&w->printed[i], PRINTS_MOST);
     a->work = w;
     o->owner = w;
     o->on_end = on_over;
-    o->on_print = w->stream ? on_print : NULL;
+    o->on_print = w->stream ? on_print : w->prints ? keep_print : NULL;
     if (service_call_start(s, o, &w->call, &e) < 0) {
+        drop_prints(w);
         reply_err(a, &e);
         return;
     }
     a->on_end = on_end;
     if (w->stream)
-        (void)lines_start(&w->lines, a);        /* no event comes from inside service_call_start */
+        (void)lines_start(&w->lines, a);        /* service_call_start causes no event before it returns */
 }
 
 /* ---- the two ways ---- */
@@ -222,7 +274,7 @@ static void call_own(struct ask *a, const char *data, size_t size)
     }
     struct call_options o = { .function = b.function, .who = a->who.name, .args = b.args, .kwargs = b.kwargs,
                               .timeout_ms = b.timeout_ms };
-    call_begin(a, s, &o);
+    call_begin(a, s, &o, b.prints);
 }
 
 void ask_service_call(struct ask *a)
@@ -230,24 +282,15 @@ void ask_service_call(struct ask *a)
     body_raw(a, SERVICE_CALL_BYTES, call_own);
 }
 
-static struct grant_holder holder_of(struct ask *a)
-{
-    bool is_inlet;
-    struct box *box = inlet_box(a->front, a->r->peer, &is_inlet);
-
-    return (struct grant_holder){ .box = box, .id = is_inlet ? NULL : a->who.name + strlen("grant:") };
-}
-
 static void call_granted(struct ask *a, const char *data, size_t size)
 {
-    struct grant_holder h = holder_of(a);
     struct grant *g = NULL;
     struct call_body b;
     struct err e = { 0 };
     int r = call_body_read(data, size, true, &b, &e);
 
     if (r == 0)
-        r = grant_check(a->front, &h, b.service[0] ? b.service : NULL, b.function, &g, &e);
+        r = grant_check(a->front, &a->holder, b.service[0] ? b.service : NULL, b.function, &g, &e);
     if (r < 0) {
         reply_err(a, &e);
         return;
@@ -257,7 +300,7 @@ static void call_granted(struct ask *a, const char *data, size_t size)
     struct call_options o = { .function = b.function, .who = who, .args = b.args, .kwargs = b.kwargs,
                               .timeout_ms = b.timeout_ms };
     grant_use(g);
-    call_begin(a, g->service, &o);
+    call_begin(a, g->service, &o, b.prints);
 }
 
 void ask_grant_call(struct ask *a)
@@ -267,7 +310,5 @@ void ask_grant_call(struct ask *a)
 
 void ask_grant_own(struct ask *a)
 {
-    struct grant_holder h = holder_of(a);
-
-    reply_json(a, 200, json_pack("{s:o}", "services", grants_of(a->front, &h)));
+    reply_json(a, 200, json_pack("{s:o}", "services", grants_of(a->front, &a->holder)));
 }

@@ -1,4 +1,4 @@
-/* /v1/grants: who may call what. What a holder may do with one is in calls.c. */
+/* /v1/grants: makes and lists the rights to call functions. calls.c has the calls. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -6,6 +6,7 @@
 
 #include "base/parse.h"
 #include "doors/native/services/service.h"
+#include "front/boxes/box_text.h"
 #include "front/identity/token.h"
 #include "front/services/inlets.h"
 
@@ -85,7 +86,7 @@ static void on_inlet(struct box *box, const struct err *e, void *arg)
         reply_json(a, 201, grant_json(g));
 }
 
-/* A name that is none of the service's is most likely misspelt. */
+/* A name that the service lacks is most likely misspelt. */
 static int check_names(const struct service *s, const json_t *names, struct err *e)
 {
     size_t i;
@@ -122,7 +123,7 @@ static int read_grant(struct ask *a, json_t *root, struct grant_body *b, struct 
     if (r < 0)
         return r;
     if (!b->service)
-        return err_set(e, EINVAL, STEP_USAGE, "service is missing: whose functions may be called?");
+        return err_set(e, EINVAL, STEP_USAGE, "service is missing: name the service whose functions may be called");
     struct service *s = service_find(a->front, a->who.name, b->service);
     struct box *box = b->box ? boxes_find(a->front, a->who.name, b->box) : NULL;
     if (!s && is_admin)
@@ -130,12 +131,12 @@ static int read_grant(struct ask *a, json_t *root, struct grant_body *b, struct 
     if (b->box && !box && is_admin)
         box = boxes_find(a->front, NULL, b->box);
     if (!s)
-        return err_set(e, ENOENT, STEP_USAGE, "there is no such service");
+        return err_set(e, ENOENT, STEP_USAGE, "there is no service '%s'", parse_quote(b->service).text);
     if (b->box && !box)
-        return err_set(e, ENOENT, STEP_USAGE, "there is no such box");
+        return err_set(e, ENOENT, STEP_USAGE, "there is no box '%s'", parse_quote(b->box).text);
     if (box && box->phase != PHASE_RUNNING)
-        return err_set(e, EBUSY, STEP_USAGE, "the box is %s; only a running one can be given a grant",
-                       phase_names[box->phase]);
+        return err_set(e, EBUSY, STEP_USAGE, "the box %s; only a running one can be given a grant",
+                       box_show_state(box).text);
     *ret_service = s;
     *ret_box = box;
     return check_names(s, b->functions, e);
@@ -196,10 +197,11 @@ void ask_grant_list(struct ask *a)
 void ask_grant_delete(struct ask *a)
 {
     const char *owner = a->who.scopes & SCOPE_ADMIN ? NULL : a->who.name;
-    struct grant *g = grant_find(a->front, owner, http_match_get(a->match, "grant").data);
+    const char *id = http_match_get(a->match, "grant").data;
+    struct grant *g = grant_find(a->front, owner, id);
 
     if (!g) {
-        reply_fail(a, 404, "not_found", "there is no such grant");
+        reply_fail(a, 404, "not_found", "there is no grant '%s'", parse_quote(id).text);
         return;
     }
     grant_delete(g);

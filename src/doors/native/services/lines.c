@@ -1,5 +1,6 @@
-/* Lines of JSON to a client that may be slow: what it does not take waits here, charged to it. Nobody waits for it: one
- * slow caller must not stop a service, so prints beyond a bound are dropped, and it is told. */
+/* Lines of JSON to a client that may be slow: lines that it does not take are queued here and charged to it. The
+ * service never waits, because one slow caller must not stop it: prints beyond a bound are dropped, and an event says
+ * so. */
 #define _GNU_SOURCE
 #include <string.h>
 
@@ -9,7 +10,7 @@ enum { PRINTS_MOST = 1 << 20, PENDING_MOST = 128 << 20 };
 
 static void on_writable(struct http_request *r)
 {
-    struct lines *l = ((struct ask *)r->owner)->work;   /* it comes first in what its owner keeps there */
+    struct lines *l = ((struct ask *)r->owner)->work;   /* the first member of the handler's own struct */
 
     if (l->pending.length > 0) {
         if (http_reply_write(r, l->pending.data, l->pending.length) < 0)
@@ -77,7 +78,7 @@ void lines_print(struct lines *l, const char *stream, struct jsonslice text)
     buf_init(&line, PENDING_MOST);
     l->is_cut = l->pending.length + text.size > PRINTS_MOST;
     if (l->is_cut)
-        buf_add_text(&line, "{\"type\":\"stderr\",\"text\":\"[what is printed from here on is dropped: it is "
+        buf_add_text(&line, "{\"type\":\"stderr\",\"text\":\"[further prints are dropped: they are "
                             "not read]\"}");
     else
         buf_printf(&line, "{\"type\":\"%s\",\"text\":%.*s}", stream, (int)text.size, text.data);

@@ -1,5 +1,5 @@
-/* /v1/services: make one, look at it, restart and delete it. What module-level code prints can be watched while it
- * loads. A service that cannot be loaded leaves nothing. */
+/* /v1/services: create, read, restart, delete. The prints of module-level code can be followed while it loads. A
+ * service that fails to load leaves nothing behind. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stddef.h>
@@ -10,6 +10,7 @@
 #include "base/parse.h"
 #include "doors/native/services/service.h"
 #include "front/boxes/box_request.h"
+#include "front/secrets/secret_uses.h"
 
 enum { CREATE_BODY_MOST = 8 << 20, PATHS_MOST = 64, MODELS_MOST = 256 };
 
@@ -20,7 +21,7 @@ struct service *ask_service(struct ask *a, const char *name)
     if (!s && (a->who.scopes & SCOPE_ADMIN))
         s = service_find(a->front, NULL, name);
     if (!s)
-        reply_fail(a, 404, "not_found", "there is no such service");
+        reply_fail(a, 404, "not_found", "there is no service '%s'", parse_quote(name).text);
     return s;
 }
 
@@ -29,7 +30,7 @@ struct service *ask_service(struct ask *a, const char *name)
 struct service_body {
     const char *name, *box;
     json_t     *spec;           /* owned */
-    json_t     *secrets, *settings;     /* borrowed or NULL */
+    json_t     *secrets, *settings;     /* ---- the body ---- */
     uint64_t    load_timeout_ms;
     bool        has_code;
 };
@@ -121,8 +122,16 @@ static int take_env(const char *name, json_t *v, void *into, struct err *e)
 
 static int take_secrets(const char *name, json_t *v, void *into, struct err *e)
 {
-    ((struct service_body *)into)->secrets = v;
-    return body_env(name, v, e);
+    struct service_body *b = into;
+
+    if (!json_is_array(v)) {
+        b->secrets = v;
+        return body_env(name, v, e);
+    }
+    int r = secret_uses_check(name, v, e);
+    if (r == 0)
+        json_object_set(b->spec, name, v);
+    return r;
 }
 
 static int take_models(const char *name, json_t *v, void *into, struct err *e)
@@ -167,6 +176,8 @@ static int read_body(struct service_body *b, json_t *root, struct err *e)
         r = err_set(e, EINVAL, STEP_USAGE, "code is missing: the text of the interface file");
     if (r == 0 && b->box && b->settings && !json_is_null(b->settings))
         r = err_set(e, EINVAL, STEP_USAGE, "settings are for a box that is made for the service; this one has its own");
+    if (r == 0)
+        r = secret_uses_check_env(json_object_get(b->spec, "secrets"), json_object_get(b->spec, "env"), e);
     if (r == 0 && !json_object_get(b->spec, "filename"))
         json_object_set_new(b->spec, "filename", json_string("interface.py"));
     return r;
@@ -178,7 +189,7 @@ struct creating {
     struct lines           lines;       /* first: lines.c */
     struct ask            *ask;
     struct service_watcher watcher;
-    char                   id[16];      /* of the service; "": there is none yet */
+    char                   id[16];      /* of the service; "": not made yet */
     char                   name[SERVICE_NAME_MOST + 1];
     json_t                *spec, *secrets;      /* owned */
     uint64_t               load_timeout_ms, own_box;
@@ -203,7 +214,7 @@ static void drop_box(struct creating *w)
         (void)!box_delete(box, BOX_REASON_SERVICE_FAILED, NULL, NULL, &ignored);
 }
 
-/* Nobody will ever know what it is called. */
+/* The client is gone and will never learn the service's name. */
 static void on_end(struct ask *a, enum http_end how)
 {
     struct creating *w = a->work;
@@ -340,13 +351,9 @@ static int make_box(struct creating *w, json_t *settings, struct err *e)
     struct box *box = NULL;
     bool existed;
 
-    if (!(a->who.scopes & SCOPE_WRITE)) {
-        json_decref(own);
-        return err_set(e, EPERM, STEP_USAGE, "%s lacks the scope boxes:write: this makes a box", a->who.name);
-    }
     int r = box_request_read(&c, own, e);
-    if (r == 0 && c.settings.template == 0)
-        c.settings.template = 1;
+    if (r == 0)
+        box_mounts_want_template(&c.settings.mounts);
     if (r == 0)
         r = boxes_create(a->front, a->who.name, a->who.uid, a->who.gid, c.name, NULL, &c.settings, on_made, a, &box,
                          &existed, e);
@@ -378,7 +385,7 @@ static void create(struct ask *a, json_t *root)
     int r = read_body(&b, root, &e);
     struct box *box = r == 0 && b.box ? find_box(a, b.box) : NULL;
     if (r == 0 && b.box && !box)
-        r = err_set(&e, ENOENT, STEP_USAGE, "there is no such box");
+        r = err_set(&e, ENOENT, STEP_USAGE, "there is no box '%s'", parse_quote(b.box).text);
     struct service *old = r == 0 && b.name ? service_find(a->front, box ? box->owner : a->who.name, b.name) : NULL;
     if (old && !service_is_lost(old))
         r = err_set(&e, EEXIST, STEP_USAGE, "there is a service '%s' already", b.name);
@@ -446,7 +453,7 @@ void ask_service_delete(struct ask *a)
     reply_none(a);
 }
 
-/* A restart is over when the interface is loaded again, or cannot be. */
+/* A restart is over when the interface is loaded again, or has failed. */
 struct restarting {
     struct service_watcher watcher;
     struct ask            *ask;
@@ -490,7 +497,7 @@ void ask_service_restart(struct ask *a)
         reply_err(a, &e);
         return;
     }
-    if (s->state == SERVICE_DEAD) {     /* it could not even be begun */
+    if (s->state == SERVICE_DEAD) {     /* the restart could not even begin */
         error_reply(a->r, 422, failure_code(s), s->reason, json_incref(s->error));
         return;
     }

@@ -1,4 +1,4 @@
-"""Who answers: a model behind the field's own library, or a transcript."""
+"""Providers of answers: a model behind the field's own library, or a transcript."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -13,16 +13,19 @@ Say = Callable[[str], None]
 
 @dataclass
 class Turn:
-    """One answer of a model. usage: input_tokens, output_tokens."""
+    """One answer of a model. usage: input_tokens, output_tokens, cache_read_input_tokens. cost_usd: if the provider tells it."""
 
     content: List[Block]
     stop_reason: str | None
     usage: Raw = field(default_factory=dict)
     model: str | None = None
+    cost_usd: float | None = None
 
 
 class ProviderFailed(AgentError):
-    """The provider refused, or did not answer."""
+    """The provider refused, or did not answer. refusal: the HTTP status of a refusal that stays, or the provider's word for it."""
+
+    refusal: str | None = None
 
 
 class Provider(Protocol):

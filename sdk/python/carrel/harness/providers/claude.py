@@ -32,7 +32,7 @@ class Claude:
         return str(self._client.base_url)
 
     async def turn(self, system: str, messages: List[Raw], tools: List[Raw], say: Say) -> Turn:
-        request: Dict[str, Any] = {"model": self.model, "max_tokens": self._settings.max_tokens, "messages": messages}
+        request: Dict[str, Any] = {"model": self.model, "max_tokens": self._settings.max_tokens, "messages": _cached(messages)}
         if system:
             request["system"] = system
         if tools:
@@ -60,6 +60,15 @@ class Claude:
         await self._client.close()
 
 
+def _cached(messages: List[Raw]) -> List[Raw]:
+    """The provider keeps all up to the last block, and finds it again at the next turn: tools, prompt and what was said cost a tenth then."""
+    if not messages or not messages[-1]["content"]:
+        return messages
+    *before, last = messages
+    *blocks, end = last["content"]
+    return [*before, {**last, "content": [*blocks, {**end, "cache_control": {"type": "ephemeral"}}]}]
+
+
 def _clean(raw: Raw) -> Raw:
-    """Without what the library adds for its callers and the server does not take back."""
+    """Without fields that the library adds for its callers and the server does not accept."""
     return {k: v for k, v in raw.items() if k not in ("parsed_output", "_snapshot")}

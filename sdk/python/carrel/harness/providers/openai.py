@@ -40,10 +40,12 @@ class OpenAI:
         self.model = settings.model or DEFAULT_MODELS["openai"]
         self._client: Any = openai.AsyncOpenAI(api_key=key, base_url=base_url, max_retries=0)
         self._names: Dict[str, str] = {}
+        self._sees = True           # until the model refuses pictures
 
     async def turn(self, system: str, messages: List[Raw], tools: List[Raw], say: Say) -> Turn:
         request: Dict[str, Any] = {"model": self.model, "messages": self._messages(system, messages), "stream": True,
                                    "stream_options": {"include_usage": True}}
+        has_pictures = any(isinstance(m["content"], list) for m in request["messages"])
         # Servers of one's own know the old name only, OpenAI's newer models the new one only.
         request["max_completion_tokens" if "api.openai.com" in str(self._client.base_url) else "max_tokens"] = self._settings.max_tokens
         if tools:
@@ -51,7 +53,18 @@ class OpenAI:
                                                                   "parameters": t["input_schema"]}} for t in tools]
         if self._settings.temperature is not None:
             request["temperature"] = self._settings.temperature
-        return await asking(lambda: self._ask(request, say), self._settings.max_retries, str(self._client.base_url))
+        try:
+            return await asking(lambda: self._ask(request, say), self._settings.max_retries, str(self._client.base_url))
+        except ProviderFailed as e:
+            if not has_pictures or e.refusal not in ("400", "415", "422"):
+                raise
+            self._sees = False      # many models of one's own read texts alone
+            try:
+                request["messages"] = self._messages(system, messages)
+                return await asking(lambda: self._ask(request, say), self._settings.max_retries, str(self._client.base_url))
+            except ProviderFailed:
+                self._sees = True
+                raise e from None   # it was something else
 
     async def _ask(self, request: Raw, say: Say) -> Turn:
         text: List[str] = []
@@ -81,7 +94,12 @@ class OpenAI:
         content: List[Block] = [TextBlock("".join(text))] if text else []
         content += [self._use(index, call) for index, call in sorted(calls.items())]
         counted = {"input_tokens": usage.prompt_tokens, "output_tokens": usage.completion_tokens} if usage else {}
-        return Turn(content, "tool_use" if calls else _STOP.get(str(finish), str(finish)), counted, model)
+        kept = getattr(getattr(usage, "prompt_tokens_details", None), "cached_tokens", None)
+        if kept:
+            counted["cache_read_input_tokens"] = kept
+        cost = getattr(usage, "cost", None)         # routers tell it
+        return Turn(content, "tool_use" if calls else _STOP.get(str(finish), str(finish)), counted, model,
+                    float(cost) if isinstance(cost, (int, float)) and not isinstance(cost, bool) else None)
 
     def _use(self, index: int, call: _Call) -> ToolUseBlock:
         block = ToolUseBlock(str(call.id or f"call_{index}"), self._names.get(call.name, str(call.name)), {})
@@ -110,9 +128,13 @@ class OpenAI:
             blocks = message["content"]
             text = "".join(b["text"] for b in blocks if b["type"] == "text")
             uses = [b for b in blocks if b["type"] == "tool_use"]
+            pictures: List[Raw] = []
             for block in blocks:
                 if block["type"] == "tool_result":
-                    out.append({"role": "tool", "tool_call_id": block["tool_use_id"], "content": _flat(block)})
+                    out.append({"role": "tool", "tool_call_id": block["tool_use_id"], "content": _flat(block, self._sees)})
+                    pictures += _pictures(block)
+            if pictures and self._sees:     # after all answers of tools, which are texts alone
+                out.append({"role": "user", "content": pictures})
             if uses:
                 out.append({"role": "assistant", "content": text or None, "tool_calls": [
                     {"id": b["id"], "type": "function", "function": {"name": self._name(b["name"]), "arguments": json.dumps(b["input"])}}
@@ -125,8 +147,20 @@ class OpenAI:
         await self._client.close()
 
 
-def _flat(block: Raw) -> str:
+def _pictures(block: Raw) -> List[Raw]:
+    """Those of a result, each after the call that it is of."""
+    out: List[Raw] = []
+    for part in block["content"]:
+        source = part.get("source", {})
+        if part["type"] == "image" and source.get("type") == "base64":
+            out += [{"type": "text", "text": f"Picture of the call {block['tool_use_id']}:"},
+                    {"type": "image_url", "image_url": {"url": f"data:{source['media_type']};base64,{source['data']}"}}]
+    return out
+
+
+def _flat(block: Raw, sees: bool) -> str:
     """A result as text: a message of a tool has nothing else here."""
-    parts = [part["text"] if part["type"] == "text" else f"[{part['type']}: {part.get('source', {}).get('media_type', '')}, not shown]"
+    how = "see the next message" if sees else "not shown"
+    parts = [part["text"] if part["type"] == "text" else f"[{part['type']}: {part.get('source', {}).get('media_type', '')}, {how}]"
              for part in block["content"]]
     return ("error: " if block.get("is_error") else "") + "\n".join(parts)

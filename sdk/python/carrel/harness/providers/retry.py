@@ -1,4 +1,4 @@
-"""Asking again what was refused for now or broke off in the middle. The libraries repeat a 429 by themselves, but no broken stream."""
+"""Retries of requests that were refused for now or broke off in the middle. The libraries retry a 429 themselves, but no broken stream."""
 from __future__ import annotations
 
 import asyncio
@@ -15,7 +15,7 @@ _NOTHING = "what it sent is no answer of a model"
 
 
 def _told(error: BaseException, key: str) -> str:
-    """What the provider said of its error: its "type", its "message"; empty if it said nothing."""
+    """The provider's "type" and "message" of its error; empty if there are none."""
     body: Any = getattr(error, "body", None)
     inner = body.get("error") if isinstance(body, dict) else None
     return str(inner.get(key) or "") if isinstance(inner, dict) else ""
@@ -26,7 +26,7 @@ def _words(error: BaseException) -> str:
 
 
 def _refusal(error: BaseException) -> str | None:
-    """What to call a refusal that asking again does not change. An error within a stream comes after the status 200; only its type tells."""
+    """The name of a permanent refusal. An error within a stream comes after the status 200; only its type identifies it."""
     status = getattr(error, "status_code", None)
     if status == 200:
         kind = _told(error, "type")
@@ -52,12 +52,14 @@ async def asking(ask: Callable[[], Awaitable[T]], tries: int, where: str) -> T:
         except ProviderFailed:
             raise
         except Exception as e:      # which classes a broken connection raises depends on the library's version
-            if isinstance(e, (TypeError, AttributeError, LookupError)):     # the library, or we, took something for what it is not
+            if isinstance(e, (TypeError, AttributeError, LookupError)):     # the library, or we, misread something
                 raise ProviderFailed(f"{where}: {_NOTHING} ({type(e).__name__}: {e}); check the provider and its address") from e
             refusal = _refusal(e)
             if refusal:
                 hint = "; check the key" if refusal in ("401", "403") else "; check the model's name" if refusal == "404" else ""
-                raise ProviderFailed(f"{where} refused the request ({refusal}): {_words(e)}{hint}") from e
+                failed = ProviderFailed(f"{where} refused the request ({refusal}): {_words(e)}{hint}")
+                failed.refusal = refusal
+                raise failed from e
             if attempt >= tries:
                 tries_made = "one try" if attempt == 0 else f"{attempt + 1} tries"
                 raise ProviderFailed(f"{where} gave no answer in {tries_made}: {_words(e)}; check the provider and its address") from e
