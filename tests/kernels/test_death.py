@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from support.processes import with_variable
 from support.waiting import wait_for
 from test_run import result
 
@@ -19,14 +20,7 @@ def seven(box):
 
 def kernel_pid(box):
     """Of the box's kernel, as it is called out here."""
-    mark = ("CARREL_MARK=" + box.box).encode()
-    for process in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            if mark in (process / "environ").read_bytes().split(b"\0"):
-                return int(process.name)
-        except OSError:
-            pass
-    raise LookupError("there is no such kernel")
+    return with_variable(f"CARREL_MARK={box.box}")
 
 
 def state_of(pid):

@@ -10,6 +10,7 @@ import pytest
 
 from support.client import Client
 from support.openapi import unanswered
+from support.processes import with_variable
 from support.waiting import wait_for
 
 WORK = """
@@ -291,6 +292,29 @@ def test_a_call_that_the_front_left_behind_is_interrupted(work, server, pool):
         call.result()
     wait_for(server.is_ready)
     assert work.call("look")[-1] == "end" and work.call("pid") == before
+
+
+def test_calls_of_the_next_front_wait_for_the_worker_to_describe_itself(create, server, pool):
+    work = create(WORK, env={"CARREL_MARK": "silent-worker"})
+    worker = with_variable("CARREL_MARK=silent-worker")
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        server.kill("front")
+        assert work.state() == "loading" and "echo" in work.functions
+        call = pool.submit(work.call, "echo", 1)
+        assert work.ask("missing").status == 404
+        wait_for(lambda: work.show()["calls_running"] == 1)
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    assert call.result() == 1
+
+
+def test_a_call_while_the_interface_is_first_loaded_says_so(create, alice, pool):
+    creation = pool.submit(create, "import time; time.sleep(1000)", status=422, name="slow", load_timeout=3)
+    wait_for(lambda: alice.get("/v1/services/slow").json.get("state") == "loading")
+    answer = alice.post("/v1/services/slow/call", {"function": "echo"})
+    assert answer.status == 409 and "still loading" in answer.json["error"]["message"], answer.body
+    assert creation.result()
 
 
 def test_a_service_with_secrets_that_dies_after_a_restart_says_why_it_is_not_replaced(create, server):

@@ -35,6 +35,17 @@ def descendants(top=None):
     return found
 
 
+def with_variable(variable):
+    """The pid of a process that was started with this NAME=VALUE."""
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if variable.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                return int(folder.name)
+        except OSError:
+            pass
+    raise LookupError(f"no process has {variable}")
+
+
 def children(pid):
     return [int(p) for p in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 

@@ -285,6 +285,8 @@ static int check(struct service *s, const struct call_options *o, const json_t *
         return err_set(e, EPIPE, STEP_USAGE, "the service is dead: %s", s->reason);
     if (s->box->phase != PHASE_RUNNING)
         return err_set(e, EBUSY, STEP_USAGE, "the service's box is %s", phase_names[s->box->phase]);
+    if (s->state == SERVICE_LOADING && !json_array_size(s->functions))
+        return err_set(e, EBUSY, STEP_USAGE, "the service is still loading its functions; wait until it is ready");
     /* While it reloads it has the functions of its last worker. */
     *ret = service_function(s, o->function);
     if (!*ret)

@@ -111,8 +111,11 @@ static void on_loaded(struct service *s, const struct guest_message *m)
                             : "the worker was ended because its description is more than may be kept (quota.buffers)");
         return;
     }
+    bool is_news = !json_equal(s->functions, functions);
     json_decref(s->functions);
     s->functions = functions;
+    if (is_news)
+        service_save(s);
     json_decref(s->error);
     s->error = NULL;
     loop_timer_cancel(s->front->loop, &s->private->load_timer);

@@ -124,11 +124,12 @@ json_t *service_json(const struct service *s)
 
 /* ---- storing ---- */
 
+/* The functions, too: calls that come to the next front before the worker has described itself are queued there. */
 static int store(struct service *s, struct err *e)
 {
-    json_t *body = json_pack("{s:O,s:b,s:b,s:I,s:i,s:I}", "spec", s->spec, "own_box", s->own_box, "has_secrets",
+    json_t *body = json_pack("{s:O,s:b,s:b,s:I,s:i,s:I,s:O}", "spec", s->spec, "own_box", s->own_box, "has_secrets",
                              s->has_secrets, "load_timeout_ms", (json_int_t)s->load_timeout_ms, "restarts",
-                             (int)s->restarts, "created_ms", (json_int_t)s->created_ms);
+                             (int)s->restarts, "created_ms", (json_int_t)s->created_ms, "functions", s->functions);
     char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
     struct db_service row = { .id = s->id, .owner = s->owner, .name = s->name, .box = s->box->number, .body = text };
 
@@ -239,26 +240,21 @@ static struct service *make(struct box *box, const char *id, const struct servic
     return s;
 }
 
-/* The text of the interface, its environment and so on are kept for the next worker. */
-static size_t spec_weight(const struct service *s)
+static size_t weight(const json_t *part)
 {
-    json_t *const parts[] = { s->spec, s->secrets };
-    size_t weight = 0;
+    char *text = part ? json_dumps(part, JSON_COMPACT) : NULL;
+    size_t n = text ? jsonscan_weight(text, strlen(text)) : 0;
 
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        char *text = parts[i] ? json_dumps(parts[i], JSON_COMPACT) : NULL;
-        weight += text ? jsonscan_weight(text, strlen(text)) : 0;
-        free(text);
-    }
-    return weight;
+    free(text);
+    return n;
 }
 
 bool service_keep(struct service *s, size_t described_bytes)
 {
     struct service_private *p = s->private;
 
-    if (!p->spec_bytes)
-        p->spec_bytes = spec_weight(s);
+    if (!p->spec_bytes)     /* the interface, its environment and so on are kept for the next worker */
+        p->spec_bytes = weight(s->spec) + weight(s->secrets);
     size_t bytes = p->spec_bytes + described_bytes;
     if (!share_move_bytes(&p->kept, p->kept_bytes, bytes))
         return false;
@@ -508,7 +504,8 @@ static int load_one(const struct db_service *row, void *arg)
         s->has_secrets = json_is_true(json_object_get(body, "has_secrets"));
         s->restarts = (unsigned)json_integer_value(json_object_get(body, "restarts"));
         s->created_ms = (int64_t)json_integer_value(json_object_get(body, "created_ms"));
-        if (!service_keep(s, 0))        /* an existing one stays, even if its owner's budget has become smaller */
+        json_array_extend(s->functions, json_object_get(body, "functions"));
+        if (!service_keep(s, weight(s->functions)))        /* an existing one stays, even if its owner's budget has become smaller */
             front_log("warning", "a service takes more memory than its owner may have", "service", s->id, NULL);
     }
     json_decref(body);
