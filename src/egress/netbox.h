@@ -23,7 +23,8 @@ enum {
     NETBOX_SOCKETS = 7,             /* bits of enum egress_socket */
     NETBOX_CONNECTIONS = 1024,      /* of a policy without a number */
     NETBOX_CONNECTIONS_MOST = 65536,
-    NETBOX_QUESTIONS = 64,          /* DNS queries under way at a time */
+    NETBOX_QUESTIONS = 1024,        /* queries and connections that wait for a lookup: cheap, many may wait for one
+                                     * (lookups themselves: RESOLVE_BY_BOX) */
     NETBOX_TCP_QUESTIONERS = 16,    /* connections to the DNS socket */
     NETBOX_SHOWN = 1000,            /* connections in an answer to SHOW; its counts are of all */
     NETBOX_WAITING = 64,            /* buckets of connections that are not yet accepted */

@@ -236,6 +236,22 @@ def test_refusals_are_told_at_once_then_once_a_second(egress, network):
     wait_for(lambda: egress.refused()[-1][2] == 200, "the last count")
 
 
+def test_a_crowd_of_programs_waits_for_one_answer(egress, network):
+    """200 questions come while the name is looked up for the first."""
+    box = network("hold")
+    egress.send(POLICY, 1, policy(["tardy.evil.test"]))
+    box.attach(egress, 1)
+    code = r"""
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(("127.0.0.53", 53)); s.settimeout(20)
+for i in range(200):
+    s.send(b"\1%c\1\0\0\1\0\0\0\0\0\0\5tardy\4evil\4test\0\0\1\0\1" % i)
+codes = [s.recv(512)[3] & 15 for _ in range(200)]
+print(codes.count(0), "of", len(codes))
+"""
+    assert box.run(sys.executable, "-c", code).stdout == "200 of 200\n"
+
+
 def test_a_flood_of_questions_in_one_box_does_not_starve_another(egress, network):
     flooded, quiet = network("hold"), network("hold")
     egress.send(POLICY, 1, policy(["*.evil.test"]))

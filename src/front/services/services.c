@@ -505,7 +505,8 @@ static int load_one(const struct db_service *row, void *arg)
         s->restarts = (unsigned)json_integer_value(json_object_get(body, "restarts"));
         s->created_ms = (int64_t)json_integer_value(json_object_get(body, "created_ms"));
         json_array_extend(s->functions, json_object_get(body, "functions"));
-        if (!service_keep(s, weight(s->functions)))        /* an existing one stays, even if its owner's budget has become smaller */
+        /* An existing one stays, even if its owner's budget has become smaller. */
+        if (!service_keep(s, weight(s->functions)))
             front_log("warning", "a service takes more memory than its owner may have", "service", s->id, NULL);
     }
     json_decref(body);
