@@ -76,6 +76,17 @@ static uint64_t number_of(const json_t *object, const char *key)
     return (uint64_t)json_integer_value(json_object_get(object, key));
 }
 
+static bool is_counted(const json_t *usage_of_box, const char *key)
+{
+    return json_is_number(json_object_get(usage_of_box, key));
+}
+
+/* "-": nothing counts it. limit 0: none. */
+static const char *show_use(const json_t *usage_of_box, const char *key, uint64_t limit, bool bytes)
+{
+    return is_counted(usage_of_box, key) ? show_share(number_of(usage_of_box, key), limit, bytes) : "-";
+}
+
 static void add_box(struct stats *s, const json_t *box, json_t *usage_of_box)
 {
     const json_t *limits = json_object_get(box, "limits"), *net = json_object_get(usage_of_box, "net");
@@ -88,12 +99,14 @@ static void add_box(struct stats *s, const json_t *box, json_t *usage_of_box)
         return;
     }
     table_add(&s->table, text_of(box, "id"), text_of(box, "name"),
-              show_cpu(s, text_of(box, "id"), json_number_value(json_object_get(usage_of_box, "cpu_ms"))),
-              show_share(number_of(usage_of_box, "memory_bytes"), number_of(limits, "memory"), true),
-              show_bytes(number_of(usage_of_box, "memory_peak_bytes")),
-              show_share(number_of(usage_of_box, "disk_bytes"), number_of(limits, "disk"), true),
-              show_share(number_of(usage_of_box, "pids"), number_of(limits, "pids"), false),
-              show_number(number_of(usage_of_box, "execs_running")), show_number(number_of(usage_of_box, "oom_kills")),
+              is_counted(usage_of_box, "cpu_ms")
+                  ? show_cpu(s, text_of(box, "id"), json_number_value(json_object_get(usage_of_box, "cpu_ms")))
+                  : "-",
+              show_use(usage_of_box, "memory_bytes", number_of(limits, "memory"), true),
+              show_use(usage_of_box, "memory_peak_bytes", 0, true),
+              show_use(usage_of_box, "disk_bytes", number_of(limits, "disk"), true),
+              show_use(usage_of_box, "pids", number_of(limits, "pids"), false),
+              show_number(number_of(usage_of_box, "execs_running")), show_use(usage_of_box, "oom_kills", 0, false),
               show_bytes(number_of(net, "bytes_sent")), show_bytes(number_of(net, "bytes_received")));
 }
 

@@ -27,6 +27,17 @@ static size_t add_limit(const char *text, struct buf *out)
     return before + n;
 }
 
+/* output_limit is --output-limit. */
+static size_t add_output_limit(const char *text, struct buf *out)
+{
+    static const char name[] = "output_limit ";
+
+    if (strncmp(text, name, sizeof name - 1) != 0)
+        return 0;
+    buf_printf(out, "--output-limit ");
+    return sizeof name - 1;
+}
+
 /* keys[N] is --key. */
 static size_t add_key(const char *text, struct buf *out)
 {
@@ -70,6 +81,7 @@ void client_words(const char *text, struct buf *out)
 
     while (*text) {
         size_t n = is_new ? add_limit(text, out) : 0;
+        n = n ? n : is_new ? add_output_limit(text, out) : 0;
         n = n ? n : is_new ? add_field(text, out) : 0;
         n = n ? n : is_new ? add_key(text, out) : 0;
         if (n) {

@@ -134,6 +134,8 @@ void keeper_fill_usage(const struct box_usage *full, struct frame_usage *ret)
         .oom_kills = (uint32_t)c->oom_kills,
         .pids_refused = (uint32_t)c->pids_refused,
         .disk_full = full->disk_full,
+        .measured = (c->has_memory ? USAGE_MEMORY : 0u) | (c->has_cpu ? USAGE_CPU : 0u) |
+                    (c->has_pids ? USAGE_PIDS : 0u) | (c->has_pids_peak ? USAGE_PIDS_PEAK : 0u),
     };
 }
 

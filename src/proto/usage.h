@@ -4,10 +4,13 @@
 
 #include <stdint.h>
 
+/* What a cgroup of the box counts; the other members are 0. */
+enum usage_measured { USAGE_MEMORY = 1, USAGE_CPU = 2, USAGE_PIDS = 4, USAGE_PIDS_PEAK = 8 };
+
 struct frame_usage {
     uint64_t memory_bytes, memory_peak_bytes, cpu_us, disk_bytes;
     uint32_t pids, pids_peak, oom_kills, pids_refused;
-    uint32_t disk_full, reserved;
+    uint32_t disk_full, measured;
 };
 _Static_assert(sizeof(struct frame_usage) == 56, "a frame has no hidden bytes");
 

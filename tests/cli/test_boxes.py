@@ -88,6 +88,16 @@ def test_stats_show_use_and_limit(server, box):
     assert row[1] == box and row[5] == "128M" and row[-1] == "0"
 
 
+def test_what_nothing_counts_is_no_zero(make_server):
+    server = make_server(user=USER)
+    if server.admin.post("/v1/boxes", {"limits": {"memory": "64M"}}).status == 201:
+        pytest.skip("an ordinary user has cgroups here")
+    made = server.carrel("create").stdout.strip()
+    assert server.carrel("stats", made).stdout.splitlines()[1].split()[2:5] == ["-", "-", "-"]
+    usage = server.admin.get(f"/v1/boxes/{made}/usage").json
+    assert usage["cpu_ms"] is None and usage["memory_bytes"] is None and usage["pids"] is None and usage["disk_bytes"] >= 0
+
+
 def test_stats_watch_goes_on(server, box):
     watching = server.start_carrel("stats", "--watch", "--json", box, stdout=-1, text=True)
     try:

@@ -28,6 +28,15 @@ def test_a_limit_is_told_as_people_write_it(make_server):
     assert "limits.memory may be at most 8G" in server.admin.post("/v1/boxes", {"limits": {"memory": "16G"}}).body.decode()
 
 
+def test_the_most_output_is_told_as_people_write_it(make_server):
+    server = make_server("--set", "limits.output=64M")
+    made = server.carrel("create").stdout.strip()
+    refused = server.carrel("exec", "--output-limit", "65M", made, "true")
+    assert refused.returncode == 125 and "--output-limit may be at most 64M on this server" in refused.stderr, refused.stderr
+    asked = server.admin.post(f"/v1/boxes/{made}/exec", {"argv": ["true"], "output_limit": "65M"})
+    assert "output_limit may be at most 64M on this server (limits.output)" in asked.json["error"]["message"]
+
+
 def test_what_the_server_says_of_fields_is_told_with_options(server):
     asked = {"memory": "64M", "disk": "128M"}
     told = server.admin.post("/v1/boxes", {"limits": asked})

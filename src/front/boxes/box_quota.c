@@ -32,8 +32,8 @@ int box_check_quota(struct front *front, const char *owner, const struct box_set
                        quota->boxes);
     if (quota->memory_bytes && memory > quota->memory_bytes)
         return err_set(e, EDQUOT, STEP_USAGE,
-                       "%s may have boxes with %llu bytes of memory in all; with this one it would be %llu", owner,
-                       (unsigned long long)quota->memory_bytes, (unsigned long long)memory);
+                       "%s may have boxes with %s of memory in all; with this one it would be %s", owner,
+                       parse_show_size(quota->memory_bytes).text, parse_show_size(memory).text);
     if (quota->cpu_milli && cpu > quota->cpu_milli)
         return err_set(e, EDQUOT, STEP_USAGE,
                        "%s may have boxes with %u.%03u processors in all; with this one it would be %llu.%03u", owner,

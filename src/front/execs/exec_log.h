@@ -65,7 +65,7 @@ void           exec_log_unlink(const struct exec_log *l);
 /* For an earlier front's command: finds all positions. A missing log is empty. */
 void           exec_log_open(struct exec_log *l);
 
-/* What it takes on the disk, about. */
+/* The approximate size on disk. */
 uint64_t       exec_log_kept_bytes(const struct exec_log *l);
 
 /* Makes room for a frame. needed: the lowest offset that a reader still needs. -EAGAIN: that reader must read on first;

@@ -80,8 +80,8 @@ static int take_output_limit(const char *name, json_t *v, void *into, struct err
     }
     int r = body_size(name, v, &c->options.output_bytes, e);
     if (r == 0 && c->options.output_bytes > most)
-        return err_set(e, EINVAL, STEP_USAGE, "%s may be %llu bytes on this server (limits.output)", name,
-                       (unsigned long long)most);
+        return err_set(e, EINVAL, STEP_USAGE, "%s may be at most %s on this server (limits.output)", name,
+                       parse_show_size(most).text);
     return r;
 }
 

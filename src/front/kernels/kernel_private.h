@@ -66,7 +66,7 @@ static inline struct kernel_private *kernel_private(const struct kernel *k)
 void kernel_set_state(struct kernel *k, enum kernel_state state);
 /* Sends to all clients, and adds to the ring. m is borrowed. */
 void kernel_tell(struct kernel *k, struct kernel_message *m);
-/* Ends the process for a fault of its own. */
+/* Kills the kernel's process; outcome and why say what it did wrong. */
 void kernel_condemn(struct kernel *k, enum outcome outcome, const char *why);
 void kernel_look_at_reading(struct kernel *k);
 /* Removes it from all indexes; the loop frees it. */
@@ -85,7 +85,7 @@ size_t kernel_make_header(struct kernel *k, const char *type, const char *id, ch
 size_t kernel_make_header_of(struct kernel *k, const char *type, const char *id, const char *session, char *text,
                              size_t size);
 void kernel_note(struct kernel *k, const struct kernel_message *m);
-/* It has been silent for a while and runs no cell of a client. */
+/* Whether the kernel is idle: it runs no client's cell, and has sent nothing for a while. */
 bool kernel_has_time(const struct kernel *k);
 /* Requests kernel_info for ourselves; clients do not get the answer. */
 void kernel_ask_info(struct kernel *k);

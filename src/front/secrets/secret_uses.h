@@ -17,7 +17,7 @@ enum { SECRET_USES_MAX = 32 };
 MUST_CHECK int secret_uses_check(const char *field, json_t *list, struct err *e);
 /* The same variable as a secret and in env (an object, or NULL) is refused. list may be NULL. */
 MUST_CHECK int secret_uses_check_env(json_t *list, json_t *env, struct err *e);
-/* secrets_find() for one: a missing secret is an error of the request, -EINVAL, since the box is there. */
+/* Finds the secret of one entry. A missing one is -EINVAL, not -ENOENT: the API would report a missing box. */
 MUST_CHECK int secret_use_find(struct front *front, const char *identity, json_t *use, struct secret **ret,
                                struct err *e);
 /* Whether identity has them, and their values suit their places. list may be NULL. */

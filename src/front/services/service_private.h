@@ -77,7 +77,7 @@ void service_save(struct service *s);
 void service_tell_print(struct service *s, const char *stream, struct jsonslice text);
 /* Charges the memory that the service uses all its life. False: over its owner's budget. */
 bool service_keep(struct service *s, size_t described_bytes);
-/* Ends the process for a fault of its own. */
+/* Kills the worker; outcome and why say what it did wrong. */
 void service_condemn(struct service *s, enum outcome outcome, const char *why);
 
 /* Starts a worker for a service without one; or it is dead, with a reason. */

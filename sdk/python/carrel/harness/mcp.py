@@ -117,9 +117,9 @@ async def connect(stack: contextlib.AsyncExitStack, name: str, entry: Mapping[st
     try:
         listed = await within(_START, _listed(client))
     except asyncio.TimeoutError:
-        raise AgentError(f"the MCP server {name!r} does not say what tools it has within {_START:g} s") from None
+        raise AgentError(f"the MCP server {name!r} does not say what tools it has within {_START:g} s{hint}") from None
     except Exception as e:
-        raise AgentError(f"the MCP server {name!r} does not say what tools it has: {_words(e)}") from e
+        raise AgentError(f"the MCP server {name!r} does not say what tools it has: {_words(e)}{hint}") from e
     tools: Dict[str, Tool] = {}
     for raw in listed:
         called = _free_name(f"mcp__{name}__{raw.name}", tools)

@@ -399,6 +399,16 @@ void ask_box_delete(struct ask *a)
 
 /* ---- usage ---- */
 
+/* null: nothing counts it. */
+static void add_count(struct jsonout *j, const struct frame_usage *u, enum usage_measured part, const char *name,
+                      uint64_t count)
+{
+    if (u->measured & part)
+        jsonout_unsigned(j, name, count);
+    else
+        jsonout_null(j, name);
+}
+
 static void on_usage(struct box *box, const struct frame_usage *u, const struct err *e, void *arg)
 {
     struct ask *a = arg;
@@ -414,14 +424,17 @@ static void on_usage(struct box *box, const struct frame_usage *u, const struct 
     jsonout_init(&j, &out);
     jsonout_open_object(&j, NULL);
     jsonout_string(&j, "box", box->id);
-    jsonout_unsigned(&j, "memory_bytes", u->memory_bytes);
-    jsonout_unsigned(&j, "memory_peak_bytes", u->memory_peak_bytes);
+    add_count(&j, u, USAGE_MEMORY, "memory_bytes", u->memory_bytes);
+    add_count(&j, u, USAGE_MEMORY, "memory_peak_bytes", u->memory_peak_bytes);
     jsonout_unsigned(&j, "disk_bytes", u->disk_bytes);
-    jsonout_decimal(&j, "cpu_ms", u->cpu_us, 3);
-    jsonout_unsigned(&j, "pids", u->pids);
-    jsonout_unsigned(&j, "pids_peak", u->pids_peak);
-    jsonout_unsigned(&j, "oom_kills", u->oom_kills);
-    jsonout_unsigned(&j, "pids_refused", u->pids_refused);
+    if (u->measured & USAGE_CPU)
+        jsonout_decimal(&j, "cpu_ms", u->cpu_us, 3);
+    else
+        jsonout_null(&j, "cpu_ms");
+    add_count(&j, u, USAGE_PIDS, "pids", u->pids);
+    add_count(&j, u, USAGE_PIDS_PEAK, "pids_peak", u->pids_peak);
+    add_count(&j, u, USAGE_MEMORY, "oom_kills", u->oom_kills);
+    add_count(&j, u, USAGE_PIDS, "pids_refused", u->pids_refused);
     jsonout_bool(&j, "disk_full", u->disk_full);
     jsonout_unsigned(&j, "execs_running", box->running);
     net_hear(a->front);

@@ -32,8 +32,8 @@ static int take_output(const char *name, json_t *v, void *into, struct err *e)
 
     b->has_output = true;
     if (r == 0 && b->options.output_bytes > most)
-        return err_set(e, EINVAL, STEP_USAGE, "%s may be %llu bytes on this server (limits.output)", name,
-                       (unsigned long long)most);
+        return err_set(e, EINVAL, STEP_USAGE, "%s may be at most %s on this server (limits.output)", name,
+                       parse_show_size(most).text);
     return r;
 }
 
