@@ -67,12 +67,21 @@ def kubectl(cluster):
     return Kubectl(cluster)
 
 
-@pytest.fixture(scope="session")
-def controller(kubectl):
-    """Carrel's controller, installed as docs/cluster.md says."""
+def wait_for_definitions(kubectl):
+    """Until the API server serves all kinds: before, a request for one of them is 404."""
+    kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+
+
+def install_controller(kubectl):
+    """Carrel's controller, as docs/cluster.md says."""
     kubectl("apply", "-f", str(MANIFEST))
     kubectl("-n", "agent-sandbox-system", "rollout", "status", "deployment/agent-sandbox-controller", "--timeout=60s")
-    kubectl("wait", "--for=condition=Established", "crd/sandboxes.agents.x-k8s.io", "crd/kernels.jupyter.org", "--timeout=30s")
+    wait_for_definitions(kubectl)
+
+
+@pytest.fixture(scope="session")
+def controller(kubectl):
+    install_controller(kubectl)
     return kubectl
 
 

@@ -3,7 +3,7 @@ import json
 import subprocess
 
 import pytest
-from conftest import HERE, MANIFEST, TREE
+from conftest import HERE, MANIFEST, TREE, wait_for_definitions
 from rig.api import wait_for
 from rig.layout import BIN, CACHE
 from test_sandbox import conditions, sandbox, wait_ready
@@ -37,7 +37,7 @@ def install(kubectl, *files):
         kubectl("apply", "-f", str(file))
     kubectl("-n", NAMESPACE, "scale", "deployment/agent-sandbox-controller", "--replicas=1")
     kubectl("-n", NAMESPACE, "rollout", "status", "deployment/agent-sandbox-controller", "--timeout=90s")
-    kubectl("wait", "--for=condition=Established", "crd/sandboxes.agents.x-k8s.io", "--timeout=30s")
+    wait_for_definitions(kubectl)
 
 
 def act(kubectl, namespace, name):

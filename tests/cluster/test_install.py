@@ -2,7 +2,8 @@
 import json
 
 import pages
-from conftest import MANIFEST, TREE
+import pytest
+from conftest import TREE, install_controller
 from rig.api import wait_for
 
 NAMESPACE = "agent-sandbox-system"
@@ -59,41 +60,40 @@ def is_role_there(api):
     return any(api.find(f"/apis/rbac.authorization.k8s.io/v1/{kind}/agent-sandbox-controller") for kind in ("clusterroles", "clusterrolebindings"))
 
 
-def install_again(controller):
-    controller("apply", "-f", str(MANIFEST))
-    controller("-n", NAMESPACE, "rollout", "status", "deployment/agent-sandbox-controller", "--timeout=60s")
-    controller("wait", "--for=condition=Established", "crd/sandboxes.agents.x-k8s.io", "crd/kernels.jupyter.org", "--timeout=30s")
+@pytest.fixture
+def removable(controller):
+    """The controller that a test removes; the later tests have it again, however this one ends."""
+    yield controller
+    install_controller(controller)
 
 
-def test_removing_it_as_the_page_does_keeps_kernels(controller, namespace):
+def test_removing_it_as_the_page_does_keeps_kernels(removable, namespace):
     """The page deletes the namespace and the definition of Sandboxes. Those go, and Kernels, which it does not name, run on."""
-    make(controller, namespace, ["first", "left"], "kept")
-    api, pods = controller.api, f"/api/v1/namespaces/{namespace}/pods"
+    make(removable, namespace, ["first", "left"], "kept")
+    api, pods = removable.api, f"/api/v1/namespaces/{namespace}/pods"
     before = api.find(f"{pods}/kept")["metadata"]["uid"]
     for command in pages.commands(pages.between("002", "Remove Agent-Sandbox Controller", "Remove Kind Cluster")):
-        controller.shell(command)
+        removable.shell(command)
     # The garbage collector that takes the Sandbox's Pod would take the definition, if it belonged to the namespace.
     wait_for("the Pod to go", 60, lambda: api.find(f"{pods}/left") is None)
     pod = api.find(f"{pods}/kept")
     assert pod["metadata"]["uid"] == before and "deletionTimestamp" not in pod["metadata"]
-    assert controller.get("kernel", "kept", "-n", namespace)["metadata"].get("deletionTimestamp") is None
-    assert "ownerReferences" not in controller.get("crd", "kernels.jupyter.org")["metadata"]
+    assert removable.get("kernel", "kept", "-n", namespace)["metadata"].get("deletionTimestamp") is None
+    assert "ownerReferences" not in removable.get("crd", "kernels.jupyter.org")["metadata"]
     assert is_role_there(api)
-    install_again(controller)
 
 
-def test_removing_it_as_the_documentation_says_leaves_nothing(controller, namespace):
-    make(controller, namespace, ["first", "second"], "third")
+def test_removing_it_as_the_documentation_says_leaves_nothing(removable, namespace):
+    make(removable, namespace, ["first", "second"], "third")
     text = (TREE / "docs/cluster.md").read_text().split("\n## Remove\n")[1].split("\n## ")[0].replace("\\\n", "")
     commands = [line.split(" # ")[0].strip() for line in text.splitlines() if line.startswith("kubectl delete ")]
     assert [" ".join(command.split()[2:4]) for command in commands] == [
         f"namespace {NAMESPACE}", "clusterrolebinding,clusterrole agent-sandbox-controller", "crd sandboxes.agents.x-k8s.io"]
-    api, pods = controller.api, f"/api/v1/namespaces/{namespace}/pods"
+    api, pods = removable.api, f"/api/v1/namespaces/{namespace}/pods"
     for command in commands[:2]:
-        controller.shell(command)
+        removable.shell(command)
     assert not is_role_there(api) and api.find(f"/api/v1/namespaces/{NAMESPACE}") is None
     assert all("deletionTimestamp" not in api.find(f"{pods}/{name}")["metadata"] for name in ("second", "third"))
-    controller.shell(commands[2])
+    removable.shell(commands[2])
     wait_for("the Pods to go", 60, lambda: not any(api.find(f"{pods}/{name}") for name in ("second", "third")))
-    assert "agents.x-k8s.io" not in controller("get", "crd", "-o", "name") and "jupyter.org" not in controller("get", "crd", "-o", "name")
-    install_again(controller)
+    assert "agents.x-k8s.io" not in removable("get", "crd", "-o", "name") and "jupyter.org" not in removable("get", "crd", "-o", "name")

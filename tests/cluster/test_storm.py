@@ -11,7 +11,7 @@ import threading
 import time
 
 import pytest
-from conftest import BUILD, HERE, MANIFEST, Kubectl
+from conftest import BUILD, HERE, MANIFEST, Kubectl, wait_for_definitions
 from rig.api import Api, ApiError, wait_for
 from rig.layout import Cluster
 
@@ -25,15 +25,17 @@ HEARD = (409, 404, 422)          # answers of a server that runs; others come fr
 @contextlib.contextmanager
 def kwok(name, **environment):
     """A cluster with our definitions and without our Deployment: the tests start the controller themselves."""
-    subprocess.run([HERE / "cluster", "up", "--fake", "--name", name], check=True, env={**os.environ, **environment})
-    one = Cluster(name, fake=True)
-    kubectl = Kubectl(one)
-    kubectl("apply", "-f", str(MANIFEST))
-    kubectl("delete", "-n", "agent-sandbox-system", "deployment", "agent-sandbox-controller")
-    kubectl("wait", "--for=condition=Established", "crd/sandboxes.agents.x-k8s.io", "--timeout=30s")
-    yield one
-    if not os.environ.get("CARREL_CLUSTER_KEEP"):
-        subprocess.run([HERE / "cluster", "down", "--name", name], check=True)
+    try:
+        subprocess.run([HERE / "cluster", "up", "--fake", "--name", name], check=True, env={**os.environ, **environment})
+        one = Cluster(name, fake=True)
+        kubectl = Kubectl(one)
+        kubectl("apply", "-f", str(MANIFEST))
+        kubectl("delete", "-n", "agent-sandbox-system", "deployment", "agent-sandbox-controller")
+        wait_for_definitions(kubectl)
+        yield one
+    finally:
+        if not os.environ.get("CARREL_CLUSTER_KEEP"):
+            subprocess.run([HERE / "cluster", "down", "--name", name], check=True)
 
 
 @pytest.fixture(scope="module")

@@ -129,7 +129,7 @@ def check(kubectl, name):
         rf"func {name}\(", "".join(path.read_text() for path in (SOURCE / "test/e2e/extensions").glob("*_test.go"))
     )
     program, folder = ("e2ext.test", "extensions") if extended else ("e2e.test", "")
-    for _ in range(3 if name in UNSTEADY else 1):
+    for _ in range(8 if name in UNSTEADY else 1):
         done = subprocess.run(
             [BIN / program, "-test.run", f"^{name}$", "-test.v", "-test.timeout=10m"],
             cwd=SOURCE / "test/e2e" / folder,
