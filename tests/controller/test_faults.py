@@ -216,6 +216,27 @@ def test_killed_between_any_two_writes(tmp_path, before, a_life, an_end, step):
     assert 10 < n < 150     # it was killed at each of its writes
 
 
+@pytest.mark.parametrize("resource", ["pods", "sandboxes"])
+def test_what_goes_at_the_moment_of_its_adoption_is_replaced(server, start, resource):
+    start()
+    server.apply("sandboxtemplates", template())
+    server.apply("sandboxwarmpools", pool())
+    wait_for(lambda: server.get("sandboxwarmpools", "pool").get("status", {}).get("readyReplicas") == 2, "the pool is full")
+    gone = []
+
+    def fault(_, method, path, query):
+        if method == "PATCH" and "/sandboxes/" in path and not path.endswith("/status") and not gone:
+            gone.append(path.rsplit("/", 1)[1])
+            server.store.delete(resource, "default", gone[0], None)
+
+    server.fault = fault
+    server.apply("sandboxclaims", claim("taker"))
+    wait_for(lambda: claimed(server, "taker"), "it is Ready")
+    assert gone and (claimed(server, "taker") == gone[0]) == (resource == "pods")
+    wait_for(lambda: len(server.all("sandboxes")) == 3 and len(server.all("pods")) == 3, "two wait in the pool again")
+    assert server.call(lambda: server.store.two_pods + server.store.two_claims) == []
+
+
 def test_two_controllers_at_once_without_a_lease(server, start):
     """No user should do this, but nothing must break: names are fixed, deletes name a uid."""
     start("--leader-elect=false")
