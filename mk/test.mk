@@ -45,8 +45,8 @@ $(TEST_TARGETS): private export PYTEST_PLUGINS = bounds
 $(TEST_TARGETS): private export PYTHONPATH = $(abspath tests/plugins)
 # No test makes the environment of this machine's kernels.
 $(TEST_TARGETS): private export CARREL_SETUP = no
-# What takes longest is in the log of each suite.
-$(TEST_TARGETS): private export PYTEST_ADDOPTS = --durations=10 --durations-min=1
+# What takes longest is in the log of each suite. Plugins for proofs alone take a second each time to load.
+$(TEST_TARGETS): private export PYTEST_ADDOPTS = --durations=10 --durations-min=1 -p no:schemathesis -p no:hypothesispytest
 
 .PHONY: bounds
 ## bounds: that more skipped tests than tests/skips allows fail a suite

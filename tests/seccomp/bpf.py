@@ -1,5 +1,6 @@
 """A second reading of syscalls.tbl and a simulator of classic BPF, both independent of tools/gen-seccomp."""
 import errno
+import functools
 import re
 
 LD_W_ABS, AND_K, JA, JEQ, JGT, JGE, JSET, RET = 0x20, 0x54, 0x05, 0x15, 0x25, 0x35, 0x45, 0x06
@@ -45,7 +46,7 @@ def simulate(code, nr, args=None, arch=ARCH_X86_64, visited=None):
         elif op == JA:
             at += k
         elif op in (JEQ, JGT, JGE, JSET):
-            holds = {JEQ: a == k, JGT: a > k, JGE: a >= k, JSET: bool(a & k)}[op]
+            holds = a == k if op == JEQ else a >= k if op == JGE else a > k if op == JGT else a & k
             at += jt if holds else jf
         elif op == RET:
             return action_name(k)
@@ -87,6 +88,7 @@ class Table:
     def value(self, word):
         return self.constants[word] if word in self.constants else int(word, 0)
 
+    @functools.lru_cache(maxsize=None)
     def cell(self, name, nr):
         """The action or @rule that the filter has for the number."""
         if name in self.columns:
@@ -105,10 +107,13 @@ class Table:
             yield (int(argument.strip()[3:]), self.value(mask.strip()) if mask else 0xFFFFFFFF,
                    [self.value(v) for v in values.split()] or None)
 
+    @functools.lru_cache(maxsize=None)
+    def steps(self, rule):
+        return [(action, list(self.tests(rest[1:])) if rest else []) for action, *rest in self.rules[rule]]
+
     def decide(self, rule, args):
-        for action, *rest in self.rules[rule]:
-            if all(bool(args[n] & mask & 0xFFFFFFFF) if values is None else args[n] & mask in values
-                   for n, mask, values in (self.tests(rest[1:]) if rest else ())):
+        for action, tests in self.steps(rule):
+            if all(bool(args[n] & mask & 0xFFFFFFFF) if values is None else args[n] & mask in values for n, mask, values in tests):
                 return action
         raise AssertionError(f"rule {rule} does not decide")
 

@@ -117,13 +117,12 @@ class Simulation(unittest.TestCase):
         for name in FILTERS:
             for nr in [*NUMBERS, 1023, 1024, 5000, X32 - 1, X32, X32 + 1, X32 + 520, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, -1]:
                 for args in (None, [BAD] * 6):
-                    with self.subTest(filter=name, nr=nr):
-                        try:
-                            expected = table.verdict(name, nr, args)
-                        except UsesArguments:
-                            self.assertRaises(UsesArguments, simulate, programs[name], nr)
-                            continue
-                        self.assertEqual(simulate(programs[name], nr, args), expected)
+                    try:
+                        expected = table.verdict(name, nr, args)
+                    except UsesArguments:
+                        self.assertRaises(UsesArguments, simulate, programs[name], nr)
+                        continue
+                    self.assertEqual(simulate(programs[name], nr, args), expected, (name, nr))
 
     def test_every_argument_has_the_verdict_of_its_rule(self):
         for name in FILTERS:
