@@ -79,6 +79,54 @@ bool net_address_is_stand_in(const struct net_address *address)
     return address->size == 4 && address->byte[0] == 198 && (address->byte[1] & 0xfe) == 18;
 }
 
+static bool is_within(const struct net_address *address, const uint8_t *prefix, unsigned bits)
+{
+    if (memcmp(address->byte, prefix, bits / 8) != 0)
+        return false;
+    return bits % 8 == 0 || ((address->byte[bits / 8] ^ prefix[bits / 8]) & 0xff << (8 - bits % 8) & 0xff) == 0;
+}
+
+/* IPv4 in IPv6: the networks of the notations, and the byte where the IPv4 address begins. */
+static const struct notation {
+    uint8_t prefix[12];
+    uint8_t bits, at;
+} notations[] = {
+    { { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff }, 96, 12 },      /* mapped */
+    { { 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff }, 96, 12 },            /* translated (RFC 2765) */
+    { { 0 }, 96, 12 },                                            /* compatible; ::1 stays what it is */
+    { { 0, 0x64, 0xff, 0x9b }, 96, 12 },                          /* NAT64 */
+    { { 0x20, 0x02 }, 16, 2 },                                    /* 6to4 */
+};
+
+/* The notation that contains this network of IPv6; NULL: it is IPv4, or IPv6 proper. */
+static const struct notation *find_notation(const struct net_address *address, unsigned bits)
+{
+    if (address->size != 16 || (bits >= 127 && is_within(address, (const uint8_t[16]){ 0 }, 127)))
+        return NULL;
+    for (size_t i = 0; i < sizeof notations / sizeof *notations; i++)
+        if (bits >= notations[i].bits && is_within(address, notations[i].prefix, notations[i].bits))
+            return &notations[i];
+    return NULL;
+}
+
+struct net_address net_address_unwrap(const struct net_address *address)
+{
+    const struct notation *notation = find_notation(address, 128);
+    struct net_address inner = { .size = 4 };
+
+    if (!notation)
+        return *address;
+    memcpy(inner.byte, address->byte + notation->at, 4);
+    return inner;
+}
+
+static bool is_loopback(const struct net_address *bare)
+{
+    static const uint8_t v4[4] = { 127 }, v6[16] = { [15] = 1 };
+
+    return bare->size == 4 ? is_within(bare, v4, 8) : is_within(bare, v6, 128);
+}
+
 /* --- rules as text --- */
 
 static int refuse(const char *option, const char *text, size_t at, const char *why, struct err *e)
@@ -114,6 +162,43 @@ static bool has_host_bits(const struct net_address *address, unsigned bits)
     return false;
 }
 
+/* Rules are compared with unwrapped addresses: one that stayed in IPv6 notation would never match. All of IPv4, or 0/8,
+ * in such a notation is hardly meant so, and "::/104" has addresses of IPv6 in it. */
+static int unwrap_rule(const char *option, const char *text, size_t at, struct net_rule *rule, struct err *e)
+{
+    const struct notation *notation = find_notation(&rule->address, rule->bits);
+    char shown[NET_RULE_TEXT];
+
+    if (!notation)
+        return 0;
+    unsigned bits = rule->bits - notation->at * 8u;
+    struct net_address inner = { .size = 4 };
+    memcpy(inner.byte, rule->address.byte + notation->at, 4);
+    rule->address = inner;
+    rule->bits = (uint8_t)(bits < 32 ? bits : 32);
+    if (rule->bits >= 8 && inner.byte[0] != 0)
+        return 0;
+    net_rule_show(rule, shown);
+    return err_set(e, EINVAL, STEP_USAGE, "%s '%s', character %zu: IPv4 addresses in this notation are judged as IPv4; "
+                   "write %s", option, parse_quote(text).text, at + 1, shown);
+}
+
+/* at: where it stands in the text. */
+static int settle_addresses(const char *option, const char *text, size_t at, struct net_rule *rule, struct err *e)
+{
+    int r = unwrap_rule(option, text, at, rule, e);
+
+    if (r < 0)
+        return r;
+    if (net_address_is_stand_in(&rule->address))
+        return refuse(option, text, at, "addresses of 198.18.0.0/15 stand for names in a box; write the name instead",
+                      e);
+    if (!rule->denies && rule->bits >= 8 && is_loopback(&rule->address))
+        return refuse(option, text, at, "in a box that is the box itself; a server of the host is "
+                      "host.carrel.internal:PORT", e);
+    return 0;
+}
+
 /* Reads length bytes of "10.1.0.0/16" or "2001:db8::/32". 1: done; 0: no address. */
 static int parse_addresses(const char *option, const char *text, const char *from, size_t length, struct net_rule *ret,
                            struct err *e)
@@ -130,9 +215,6 @@ static int parse_addresses(const char *option, const char *text, const char *fro
         return 0;
     ret->kind = NET_ADDRESSES;
     ret->bits = (uint8_t)(ret->address.size * 8);
-    if (net_address_is_stand_in(&ret->address))
-        return refuse(option, text, (size_t)(from - text),
-                      "addresses of 198.18.0.0/15 stand for names in a box; write the name instead", e);
     if (!slash)
         return 1;
     size_t at = (size_t)(from - text) + (size_t)(slash - copy) + 1;
@@ -190,6 +272,7 @@ int net_rule_parse(const char *option, const char *text, bool denies, struct net
 {
     struct net_rule rule = { .denies = denies, .first = 0, .last = 65535 };
     const char *bracket = text[0] == '[' ? strchr(text, ']') : NULL, *port = NULL, *scheme = strstr(text, "://");
+    size_t at = text[0] == '[' ? 1 : 0;
     int r = 0;
 
     if (scheme)
@@ -219,6 +302,8 @@ int net_rule_parse(const char *option, const char *text, bool denies, struct net
         if (r < 0)
             return r;
     }
+    if (rule.kind == NET_ADDRESSES && (r = settle_addresses(option, text, at, &rule, e)) < 0)
+        return r;
     if (port && (r = parse_ports(option, text, port, &rule, e)) < 0)
         return r;
     *ret = rule;
@@ -314,7 +399,8 @@ static bool is_sane(const struct net_rule *rule)
     if (rule->kind > NET_ADDRESSES || rule->denies > 1 || rule->first > rule->last)
         return false;
     if (rule->kind == NET_ADDRESSES)
-        return (rule->address.size == 4 || rule->address.size == 16) && rule->bits <= rule->address.size * 8;
+        return (rule->address.size == 4 || rule->address.size == 16) && rule->bits <= rule->address.size * 8 &&
+               !find_notation(&rule->address, rule->bits);
     return length < sizeof rule->name && net_name_clean(rule->name, length, clean) && strcmp(clean, rule->name) == 0;
 }
 
@@ -396,37 +482,6 @@ enum net_reach net_judge_name(const struct net_policy *policy, const char *name,
     return reach;
 }
 
-static bool is_within(const struct net_address *address, const uint8_t *prefix, unsigned bits)
-{
-    if (memcmp(address->byte, prefix, bits / 8) != 0)
-        return false;
-    return bits % 8 == 0 || ((address->byte[bits / 8] ^ prefix[bits / 8]) & 0xff << (8 - bits % 8) & 0xff) == 0;
-}
-
-struct net_address net_address_unwrap(const struct net_address *address)
-{
-    static const struct {
-        uint8_t prefix[12];
-        uint8_t bits, at;
-    } wrapped[] = {
-        { { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff }, 96, 12 },      /* mapped */
-        { { 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff }, 96, 12 },            /* translated (RFC 2765) */
-        { { 0 }, 96, 12 },                                            /* compatible; ::1 stays what it is */
-        { { 0, 0x64, 0xff, 0x9b }, 96, 12 },                          /* NAT64 */
-        { { 0x20, 0x02 }, 16, 2 },                                    /* 6to4 */
-    };
-    struct net_address inner = { .size = 4 };
-
-    if (address->size != 16 || is_within(address, (const uint8_t[16]){ 0 }, 127))
-        return *address;
-    for (size_t i = 0; i < sizeof wrapped / sizeof *wrapped; i++)
-        if (is_within(address, wrapped[i].prefix, wrapped[i].bits)) {
-            memcpy(inner.byte, address->byte + wrapped[i].at, 4);
-            return inner;
-        }
-    return *address;
-}
-
 /* Networks that are not public; the first that contains an address determines its class. */
 static const struct known_network {
     uint8_t        prefix[16];
@@ -473,7 +528,7 @@ enum net_class net_class(const struct net_address *address)
     return network ? network->class : NET_IS_PUBLIC;
 }
 
-/* Whether the rule covers this address. Loopback, metadata services and the like must be named explicitly: 0.0.0.0/0
+/* Whether the rule covers this unwrapped address. Loopback, metadata services and the like must be named: 0.0.0.0/0
  * does not cover them, nor the host itself. */
 static bool names_address(const struct net_rule *rule, const struct net_address *bare, bool is_own)
 {
@@ -483,13 +538,6 @@ static bool names_address(const struct net_rule *rule, const struct net_address 
     if (rule->address.size != bare->size || !is_within(bare, rule->address.byte, rule->bits))
         return false;
     return rule->denies || (is_special ? rule->bits >= network->bits : !is_own || rule->bits >= 8);
-}
-
-static bool is_loopback(const struct net_address *bare)
-{
-    static const uint8_t v4[4] = { 127 }, v6[16] = { [15] = 1 };
-
-    return bare->size == 4 ? is_within(bare, v4, 8) : is_within(bare, v6, 128);
 }
 
 bool net_judge_address(const struct net_policy *policy, enum net_reach reach, const struct net_address *address,
@@ -505,7 +553,8 @@ bool net_judge_address(const struct net_policy *policy, enum net_reach reach, co
         if (rule->kind != NET_ADDRESSES || !covers_port(rule, port))
             continue;
         bool covers = names_address(rule, &bare, is_own);
-        if (covers && rule->denies)
+        /* 2000::/3 denies 6to4, too, although it is judged as IPv4. */
+        if (rule->denies && (covers || names_address(rule, address, is_own)))
             return false;
         is_named |= covers;
     }

@@ -60,7 +60,7 @@ struct net_policy {
 };
 
 /* option is the rule's place in the user's input: "--allow", "net.allow[2]". -EINVAL at STEP_USAGE with the
- * position. */
+ * position. IPv4 in IPv6 notation becomes IPv4, as in net_address_unwrap(). */
 MUST_CHECK int net_rule_parse(const char *option, const char *text, bool denies, struct net_rule *ret, struct err *e);
 /* The shortest text for this rule. */
 void           net_rule_show(const struct net_rule *rule, char ret[NET_RULE_TEXT]);

@@ -47,13 +47,18 @@ void net_refusal_rule(const struct net_refusal *one, char ret[NET_RULE_TEXT])
     const char *what = by_address ? one->other : one->what;
     bool is_v6 = net_address_parse(what, &address) && address.size == 16;
 
+    struct net_rule ignored;
+    struct err e;
+
     ret[0] = '\0';
-    if ((one->why != EGRESS_NOT_ALLOWED && one->why != EGRESS_BAD_ADDRESS) || strcmp(what, "localhost") == 0)
+    if (one->why != EGRESS_NOT_ALLOWED && one->why != EGRESS_BAD_ADDRESS)
         return;
     if (one->port == 0 || (!by_address && (one->port == PORT_HTTP || one->port == PORT_HTTPS)))
         snprintf(ret, NET_RULE_TEXT, "%s", what);
     else
         snprintf(ret, NET_RULE_TEXT, is_v6 ? "[%s]:%u" : "%s:%u", what, one->port);
+    if (net_rule_parse("rule", ret, false, &ignored, &e) < 0)      /* "localhost", 127.0.0.1 */
+        ret[0] = '\0';
 }
 
 static void write_target(const struct net_refusal *one, struct buf *out)

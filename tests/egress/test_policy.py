@@ -195,6 +195,18 @@ def test_a_name_that_leads_to_the_host_or_to_metadata_is_refused(world, name):
         assert done.refused == {(name, 8080)}
 
 
+@pytest.mark.parametrize("rule", ["::ffff:203.0.113.10", "::203.0.113.10", "64:ff9b::203.0.113.10", "2002:cb00:710a::/48"])
+def test_an_address_is_denied_in_every_notation(world, rule):
+    results, done = connect(world, ["--allow", "203.0.113.0/24", "--deny", rule], "::ffff:203.0.113.10|80", "203.0.113.10|80")
+    assert "open" not in results.values() and done.refused == {("203.0.113.10", 80)}
+
+
+@pytest.mark.parametrize("rule", ["127.0.0.1:18123", "::1", "127.0.0.0/8", "::ffff:127.0.0.1"])
+def test_a_rule_for_the_loopback_says_how_to_reach_the_host(world, rule):
+    done = world.box(["--allow", rule], "true")
+    assert done.code == 125 and "a server of the host is host.carrel.internal:PORT" in done.err, done.err
+
+
 def test_wildcards_reach_public_addresses_only(world):
     options = ["--allow", "*.wild.test"]
     assert json.loads(world.box(options, *CURL, "http://good.wild.test/").out)["address"] == "203.0.113.11"
@@ -401,7 +413,7 @@ def test_a_server_of_the_host_is_reached_by_curl_too(world):
         assert world.box(["--allow", "ollama.carrel.internal:8099"], *fetch, "http://ollama.carrel.internal:8099/").out == "200"
         other = world.box(["--allow", "host.carrel.internal:8099"], *fetch, "http://other.carrel.internal:8099/")
         assert other.code == 6 and other.refused == {("other.carrel.internal", 0)}
-        for options in (["--net", "public"], ["--allow", "*.internal"], ["--allow", "127.0.0.0/8"]):
+        for options in (["--net", "public"], ["--allow", "*.internal"], ["--allow", "0.0.0.0/0"]):
             assert world.box(options, *fetch, "http://host.carrel.internal:8099/").code != 0
     finally:
         listener.kill()
