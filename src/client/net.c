@@ -8,6 +8,7 @@
 #include "client/client.h"
 #include "client/commands.h"
 #include "proto/net.h"
+#include "proto/net_options.h"
 
 static const char usage[] =
     "usage: carrel net [OPTIONS] BOX\n"
@@ -22,29 +23,38 @@ static const char usage[] =
     "  --net-limit connections=100,bandwidth=4M   at a time, and bytes in a second; with all rules, which it replaces\n"
     "  --json  --url URL\n";
 
-/* The object that rules go into; NULL: --net names something else. */
+/* The options that have made this body. */
+static struct net_options options_of(const json_t *body)
+{
+    static const char *const rules[] = { "allow", "--allow", "deny", "--deny", "connections", "--net-limit",
+                                         "bandwidth", "--net-limit" };
+    const json_t *net = json_object_get(body, "net");
+    bool is_public = json_is_true(json_object_get(net, "public"));
+    struct net_options said = { .net = is_public ? "public" : json_string_value(net) };
+
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i += 2)
+        if (json_object_get(net, rules[i]))
+            said.rule = rules[i + 1];
+    return said;
+}
+
+/* The object that rules go into. */
 static json_t *object_of(json_t *body)
 {
     json_t *net = json_object_get(body, "net");
-    bool is_public = json_is_string(net) && strcmp(json_string_value(net), "public") == 0;
 
-    if (net && !is_public && !json_is_object(net))
-        return NULL;
     if (!json_is_object(net))
-        json_object_set_new(body, "net", json_pack("{s:b}", "public", is_public));
+        json_object_set_new(body, "net", json_pack("{s:b}", "public", net != NULL));
     return json_object_get(body, "net");
 }
 
-static int take_net_limit(const char *value, json_t *body, struct err *e)
+static int take_net_limit(const char *value, json_t *net, struct err *e)
 {
     struct net_bounds bounds = { 0 };
     int r = net_bounds_parse("--net-limit", value, &bounds, e);
-    json_t *net = r == 0 ? object_of(body) : NULL;
 
     if (r < 0)
         return r;
-    if (!net)
-        return err_set(e, EINVAL, STEP_USAGE, "--net-limit goes with --net public, or without --net");
     if (bounds.connections)
         json_object_set_new(net, "connections", json_integer(bounds.connections));
     if (bounds.bytes_per_second)
@@ -52,28 +62,35 @@ static int take_net_limit(const char *value, json_t *body, struct err *e)
     return 0;
 }
 
-int take_net(const char *option, const char *value, json_t *body, struct err *e)
+/* A rule is read here, too, so that the message names the option and not a member of the request. */
+static int take_rule(const char *option, const char *value, json_t *net, struct err *e)
 {
-    json_t *net = json_object_get(body, "net");
-
-    if (strcmp(option, "--net-limit") == 0)
-        return take_net_limit(value, body, e);
-    if (strcmp(option, "--net") == 0) {
-        if (json_is_object(net) && strcmp(value, "public") == 0)
-            return json_object_set_new(net, "public", json_true());
-        if (net)
-            return err_set(e, EINVAL, STEP_USAGE, "--net %s excludes --allow, --deny and another --net",
-                           parse_quote(value).text);
-        return json_object_set_new(body, "net", json_string(value)) < 0
-                   ? err_set(e, EINVAL, STEP_USAGE, "--net is not UTF-8") : 0;
-    }
-    if (!(net = object_of(body)))
-        return err_set(e, EINVAL, STEP_USAGE, "%s goes with --net public, or without --net", option);
     const char *key = option + 2;
+    struct net_rule ignored;
+    int r = net_rule_parse(option, value, strcmp(key, "deny") == 0, &ignored, e);
+
+    if (r < 0)
+        return r;
     if (!json_object_get(net, key))
         json_object_set_new(net, key, json_array());
-    return json_array_append_new(json_object_get(net, key), json_string(value)) < 0
-               ? err_set(e, EINVAL, STEP_USAGE, "%s is not UTF-8", option) : 0;
+    return json_array_append_new(json_object_get(net, key), json_string(value));
+}
+
+int take_net(const char *option, const char *value, json_t *body, struct err *e)
+{
+    struct net_options said = options_of(body);
+    int r = net_options_add(&said, option, value, e);
+
+    if (r < 0)
+        return r;
+    if (strcmp(option, "--net-limit") == 0)
+        return take_net_limit(value, object_of(body), e);
+    if (strcmp(option, "--net") != 0)
+        return take_rule(option, value, object_of(body), e);
+    if (said.rule)
+        return json_object_set_new(object_of(body), "public", json_true());
+    return json_object_set_new(body, "net", json_string(value)) < 0
+               ? err_set(e, EINVAL, STEP_USAGE, "--net is not UTF-8") : 0;
 }
 
 static int set_net(void *into, const char *value, struct err *e)

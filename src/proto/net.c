@@ -87,7 +87,7 @@ static bool is_within(const struct net_address *address, const uint8_t *prefix, 
 }
 
 /* IPv4 in IPv6: the networks of the notations, and the byte where the IPv4 address begins. */
-static const struct notation {
+static const struct v4_notation {
     uint8_t prefix[12];
     uint8_t bits, at;
 } notations[] = {
@@ -99,7 +99,7 @@ static const struct notation {
 };
 
 /* The notation that contains this network of IPv6; NULL: it is IPv4, or IPv6 proper. */
-static const struct notation *find_notation(const struct net_address *address, unsigned bits)
+static const struct v4_notation *find_notation(const struct net_address *address, unsigned bits)
 {
     if (address->size != 16 || (bits >= 127 && is_within(address, (const uint8_t[16]){ 0 }, 127)))
         return NULL;
@@ -111,7 +111,7 @@ static const struct notation *find_notation(const struct net_address *address, u
 
 struct net_address net_address_unwrap(const struct net_address *address)
 {
-    const struct notation *notation = find_notation(address, 128);
+    const struct v4_notation *notation = find_notation(address, 128);
     struct net_address inner = { .size = 4 };
 
     if (!notation)
@@ -166,7 +166,7 @@ static bool has_host_bits(const struct net_address *address, unsigned bits)
  * in such a notation is hardly meant so, and "::/104" has addresses of IPv6 in it. */
 static int unwrap_rule(const char *option, const char *text, size_t at, struct net_rule *rule, struct err *e)
 {
-    const struct notation *notation = find_notation(&rule->address, rule->bits);
+    const struct v4_notation *notation = find_notation(&rule->address, rule->bits);
     char shown[NET_RULE_TEXT];
 
     if (!notation)

@@ -78,7 +78,7 @@ static void test_what_is_no_rule_is_refused_with_its_position(void **state)
         { "[64:ff9b::/96]:80", "character 2: IPv4 addresses in this notation are judged as IPv4; write 0.0.0.0/0" },
         { "::/104", "write 0.0.0.0/8" },
         { "2002::/16", "write 0.0.0.0/0" },
-        { "127.0.0.1:80", "character 1: in a box that is the box itself; a server of the host is host.carrel.internal" },
+        { "127.0.0.1:80", "character 1: in a box that is the box itself; a server of the host is host.carrel" },
         { "127.0.0.0/8", "host.carrel.internal" },
         { "[::1]:80", "character 2: in a box that is the box itself" },
         { "::ffff:127.0.0.1", "in a box that is the box itself" },
