@@ -45,6 +45,7 @@ _carrel_client() {
         service) options+=' --box --memory --net --allow --deny --env --secret --timeout --packages --requirements --python --template' ;;
         grant) options+=' --box --expires --max-calls' ;;
         py) options+=' --code --timeout --memory --cpus --request-memory --request-cpus --packages --requirements --volume --secret --key --net --allow --deny --env --template --python --yes' ;;
+        mcp) options+=' --allow --deny --net --box --tools --service' ;;
         repl) options+=' --yes' ;;
         setup) options='--python --upgrade --help' ;;
         kernel) options+=' -f --python --template --memory --cpus --pids --disk --env --no-mount' ;;

@@ -1,4 +1,5 @@
 """What people read: which option, which box, how much, and what to do, in the words of the command line."""
+import pathlib
 import signal
 import subprocess
 
@@ -34,6 +35,18 @@ def test_networks_that_contradict_each_other_are_refused_by_every_command_in_any
         at = command.index("--") if "--" in command else len(command)
         refused = server.carrel(*command[:at], *options, *command[at:])
         assert refused.returncode == 125 and said in refused.stderr, (command, options, refused)
+
+
+MANUAL = pathlib.Path(__file__).parents[2] / "docs/carrel.1"
+
+
+@pytest.mark.parametrize("command", [["run"], ["create"], ["py"], ["service"], ["mcp"], ["net"]], ids=lambda words: words[0])
+def test_options_for_the_network_are_in_the_help_of_every_command_that_takes_them_and_in_the_manual(server, command):
+    told = server.carrel(*command, "--help").stdout
+    assert [option for option in ("--net", "--allow", "--deny") if option not in told] == []
+    manual = MANUAL.read_text()
+    entry = manual[manual.index(".It Fl -allow") :] if command == ["run"] else manual[manual.index(f".It Cm {command[0]}") :]
+    assert [option for option in ("-net", "-allow", "-deny") if option not in (entry if command == ["run"] else entry[: entry.index(".It Cm", 1)])] == []
 
 
 @pytest.mark.parametrize("options", [["--allow", "a.test"], ["--net", "public"]])
