@@ -108,6 +108,9 @@ enum net_class {
 };
 /* IPv4 in IPv6 notation (mapped, compatible, translated, NAT64, 6to4) becomes IPv4: both reach the same host. */
 struct net_address net_address_unwrap(const struct net_address *address);
+bool               net_address_is_loopback(const struct net_address *bare);
+/* A rule for a network in such a notation becomes one for IPv4. False: it is in none. */
+bool               net_rule_unwrap(struct net_rule *rule);
 /* Unwraps first, so that no notation hides an address. */
 enum net_class net_class(const struct net_address *address);
 /* 198.18.0.0/15: in a box these addresses stand for names. */
