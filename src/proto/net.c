@@ -342,7 +342,7 @@ static bool is_sane(const struct net_rule *rule)
     char clean[NET_NAME_SIZE];
     size_t length = strnlen(rule->name, sizeof rule->name);
 
-    if (rule->kind > NET_ADDRESSES || rule->denies > 1 || rule->first > rule->last)
+    if (rule->kind > NET_ADDRESSES || rule->denies > 1 || rule->origin > NET_OF_SERVER || rule->first > rule->last)
         return false;
     if (rule->kind == NET_ADDRESSES)
         return (rule->address.size == 4 || rule->address.size == 16) && rule->bits <= rule->address.size * 8 &&

@@ -38,11 +38,18 @@ struct net_address {
 
 enum net_kind { NET_NAME, NET_BELOW, NET_ADDRESSES };
 
+/* Where a rule comes from, for messages. */
+enum net_origin {
+    NET_OF_BOX,
+    NET_OF_NETWORK,     /* the box's network of the server's configuration */
+    NET_OF_SERVER,      /* network.deny: for all boxes */
+};
+
 struct net_rule {
     uint8_t            kind;            /* enum net_kind */
     uint8_t            denies;
     uint8_t            bits;            /* leading bits of the address that must match */
-    uint8_t            reserved;
+    uint8_t            origin;          /* enum net_origin; it decides nothing */
     uint16_t           first, last;     /* ports */
     struct net_address address;
     char               name[NET_NAME_SIZE];     /* in lower case; of NET_BELOW without "*." */
@@ -100,6 +107,12 @@ enum net_reach {
     NET_BY_LOOPBACK,    /* such a name of the host's loopback, named exactly: that only */
 };
 enum net_reach net_judge_name(const struct net_policy *policy, const char *name, uint16_t port);
+
+/* The rule that denies this name or address; NULL: none does, and another rule could allow it. port 0: the name was
+ * looked up, which only a rule for all ports denies. */
+const struct net_rule *net_find_denial(const struct net_policy *policy, const char *what, uint16_t port);
+/* Whether all that the narrow rule names is named by the wide one, too. */
+bool           net_rule_covers(const struct net_rule *wide, const struct net_rule *narrow);
 
 enum net_class {
     NET_IS_PUBLIC,      /* documentation ranges, too: some sites use them */

@@ -81,6 +81,11 @@ static bool covers_port(const struct net_rule *rule, uint16_t port)
     return port >= rule->first && port <= rule->last;
 }
 
+static bool covers_all_ports(const struct net_rule *rule)
+{
+    return rule->first <= 1 && rule->last == 65535;
+}
+
 bool net_name_is_loopback(const char *name)
 {
     static const char *const suffixes[] = { ".localhost", ".carrel.internal" };
@@ -104,7 +109,7 @@ bool net_resolves(const struct net_policy *policy, const char *name)
         const struct net_rule *rule = &policy->rule[i];
         if (!covers_name(rule, name))
             continue;
-        if (rule->denies && rule->first <= 1 && rule->last == 65535)
+        if (rule->denies && covers_all_ports(rule))
             return false;
         allowed |= !rule->denies && (rule->kind == NET_NAME || !is_loopback);
     }
@@ -190,6 +195,14 @@ static bool names_address(const struct net_rule *rule, const struct net_address 
     return rule->denies || (is_special ? rule->bits >= network->bits : !is_own || rule->bits >= 8);
 }
 
+/* 2000::/3 denies 6to4, too, although that is judged as IPv4. */
+static bool denies_address(const struct net_rule *rule, const struct net_address *address)
+{
+    struct net_address bare = net_address_unwrap(address);
+
+    return rule->denies && (names_address(rule, &bare, false) || names_address(rule, address, false));
+}
+
 bool net_judge_address(const struct net_policy *policy, enum net_reach reach, const struct net_address *address,
                        uint16_t port, bool is_own)
 {
@@ -202,11 +215,9 @@ bool net_judge_address(const struct net_policy *policy, enum net_reach reach, co
         const struct net_rule *rule = &policy->rule[i];
         if (rule->kind != NET_ADDRESSES || !covers_port(rule, port))
             continue;
-        bool covers = names_address(rule, &bare, is_own);
-        /* 2000::/3 denies 6to4, too, although it is judged as IPv4. */
-        if (rule->denies && (covers || names_address(rule, address, is_own)))
+        if (denies_address(rule, address))
             return false;
-        is_named |= covers;
+        is_named |= !rule->denies && names_address(rule, &bare, is_own);
     }
     enum net_class class = net_class(address);
     bool is_host = is_own || class == NET_IS_SPECIAL;
@@ -221,4 +232,35 @@ bool net_judge_address(const struct net_policy *policy, enum net_reach reach, co
     if (reach == NET_BY_NAME)
         return true;
     return class == NET_IS_PUBLIC && (reach == NET_BY_WILDCARD || policy->mode == NET_PUBLIC);
+}
+
+/* --- explanations --- */
+
+const struct net_rule *net_find_denial(const struct net_policy *policy, const char *what, uint16_t port)
+{
+    struct net_address address;
+    bool is_address = net_address_parse(what, &address);
+
+    for (uint32_t i = 0; i < policy->n_rules; i++) {
+        const struct net_rule *rule = &policy->rule[i];
+        if (!rule->denies || !(port ? covers_port(rule, port) : covers_all_ports(rule)))
+            continue;
+        if (is_address ? rule->kind == NET_ADDRESSES && denies_address(rule, &address) : covers_name(rule, what))
+            return rule;
+    }
+    return NULL;
+}
+
+bool net_rule_covers(const struct net_rule *wide, const struct net_rule *narrow)
+{
+    bool has_ports = covers_all_ports(wide) || (wide->first <= narrow->first && wide->last >= narrow->last);
+
+    if (!has_ports || (wide->kind == NET_ADDRESSES) != (narrow->kind == NET_ADDRESSES))
+        return false;
+    if (narrow->kind == NET_ADDRESSES)
+        return wide->address.size == narrow->address.size && wide->bits <= narrow->bits &&
+               is_within(&narrow->address, wide->address.byte, wide->bits);
+    if (narrow->kind == NET_BELOW && wide->kind == NET_NAME)
+        return false;
+    return covers_name(wide, narrow->name) || (wide->kind == narrow->kind && strcmp(wide->name, narrow->name) == 0);
 }

@@ -317,6 +317,66 @@ static void test_addresses_are_judged_by_policy_reach_and_class(void **state)
     }
 }
 
+static void test_the_rule_that_denies_is_found(void **state)
+{
+    static const struct {
+        const char *rules, *what;
+        uint16_t    port;
+        const char *denial;     /* NULL: no rule denies it */
+    } cases[] = {
+        { "a.b", "c.d", 0, NULL },
+        { "!a.b", "a.b", 0, "a.b" },
+        { "a.b !*.b", "a.b", 443, "*.b" },
+        { "*.b !a.b:443", "a.b", 443, "a.b:443" },
+        { "*.b !a.b:443", "a.b", 80, NULL },
+        { "*.b !a.b:443", "a.b", 0, NULL },         /* the name resolves for its other ports */
+        { "!10.0.0.0/8", "10.1.2.3", 80, "10.0.0.0/8" },
+        { "!10.0.0.0/8:80", "10.1.2.3", 81, NULL },
+        { "!::ffff:10.1.2.3", "10.1.2.3", 80, "10.1.2.3" },
+        { "!2000::/3", "2001:db8::1", 80, "2000::/3" },
+        { "!10.0.0.0/8", "a.b", 80, NULL },
+        { "!a.b", "?", 0, NULL },
+    };
+    char shown[NET_RULE_TEXT];
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct net_policy policy = make_policy(NET_NONE, cases[i].rules);
+        const struct net_rule *denial = net_find_denial(&policy, cases[i].what, cases[i].port);
+        if (denial)
+            net_rule_show(denial, shown);
+        if (!denial != !cases[i].denial || (denial && strcmp(shown, cases[i].denial) != 0))
+            fail_msg("'%s' for %s: %s", cases[i].rules, cases[i].what, denial ? shown : "none");
+    }
+}
+
+static void test_a_rule_covers_another(void **state)
+{
+    static const struct {
+        const char *wide, *narrow;
+        bool        covers;
+    } cases[] = {
+        { "a.b", "a.b", true },             { "a.b", "a.b:443", true },
+        { "a.b:443", "a.b", false },        { "a.b:443", "a.b:443", true },
+        { "a.b:1-65535", "a.b", true },     { "*.b", "a.b", true },
+        { "*.b", "*.b", true },             { "*.b", "*.a.b", true },
+        { "*.a.b", "*.b", false },          { "a.b", "*.b", false },
+        { "a.b", "*.a.b", false },          { "10.0.0.0/8", "10.1.0.0/16:80", true },
+        { "10.1.0.0/16", "10.0.0.0/8", false }, { "0.0.0.0/0", "::1", false },
+        { "10.0.0.0/8", "a.b", false },     { "::/0", "2001:db8::1", true },
+    };
+    struct net_rule wide, narrow;
+    struct err e;
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        assert_int_equal(net_rule_parse("rule", cases[i].wide, true, &wide, &e), 0);
+        assert_int_equal(net_rule_parse("rule", cases[i].narrow, true, &narrow, &e), 0);
+        if (net_rule_covers(&wide, &narrow) != cases[i].covers)
+            fail_msg("%s, %s", cases[i].wide, cases[i].narrow);
+    }
+}
+
 static void test_the_host_itself_is_out_of_reach_for_callers_from_elsewhere(void **state)
 {
     struct net_policy policy = make_policy(NET_LISTED, "169.254.0.1 10.0.0.1 a.localhost own.test");
@@ -368,6 +428,8 @@ int main(void)
         cmocka_unit_test(test_names_are_judged_by_rules),
         cmocka_unit_test(test_addresses_have_a_class_in_every_notation),
         cmocka_unit_test(test_addresses_are_judged_by_policy_reach_and_class),
+        cmocka_unit_test(test_the_rule_that_denies_is_found),
+        cmocka_unit_test(test_a_rule_covers_another),
         cmocka_unit_test(test_the_host_itself_is_out_of_reach_for_callers_from_elsewhere),
         cmocka_unit_test(test_a_policy_of_another_program_is_checked),
     };

@@ -106,6 +106,24 @@ def test_rules_that_cannot_be_read_start_nothing(world, tmp_path, option, rule, 
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize(
+    "options, url, said",
+    [
+        (["--net", "public", "--deny", "good.test"], "http://good.test/", "the network of this box refused good.test (denied by --deny good.test)"),
+        (["--net", "public", "--deny", "*.test"], "http://good.test/", "good.test (denied by --deny *.test)"),
+        (["--deny", "good.test"], "http://good.test/", "this box has no network: good.test (denied by --deny good.test) was refused"),
+        (["--allow", "good.test", "--deny", "good.test:80"], "http://good.test/", "good.test:80 (denied by --deny good.test:80)"),
+        (["--net", "public", "--deny", "203.0.113.0/24"], "http://203.0.113.10/", "203.0.113.10:80 (denied by --deny 203.0.113.0/24)"),
+        (["--allow", "four.test", "--deny", "203.0.113.10"], "http://four.test/",
+         "four.test:80 (it leads to 203.0.113.10, denied by --deny 203.0.113.10)"),
+    ],
+)  # fmt: skip
+def test_what_a_rule_denies_is_told_with_that_rule_and_no_advice_that_cannot_work(world, options, url, said):
+    done = world.box(options, *CURL, url)
+    assert done.code != 0 and f"{said}\n" in done.err and "allow it with" not in done.err, done.err
+    assert [one["rule"] for one in done.report["net"]["refused"]] == [None]
+
+
 def test_malformed_questions_are_answered(world):
     code = r"""
 import socket

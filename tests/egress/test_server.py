@@ -31,7 +31,7 @@ def entering(namespace):
 
 @pytest.fixture(scope="module")
 def server(world):
-    made = Server("--set", "networks.tests=good.test four.test:80", "--set", "network.deny=203.0.113.11 denied.test",
+    made = Server("--set", "networks.tests=good.test four.test:80", "--set", "networks.partly=*.test !good.test", "--set", "network.deny=203.0.113.11 denied.test",
                   "--set", f"templates.python.python={os.environ['KERNEL_PYTHON']}",
                   "--set", f"templates.online.python={os.environ['KERNEL_PYTHON']}", "--set", "templates.online.net=tests", prepare=entering(world.host))
     yield made
@@ -122,10 +122,34 @@ def test_networks_of_the_configuration_are_asked_for_by_name(server, box):
     assert answer.status == 400 and "'nonsense' is none" in answer.json["error"]["message"]
 
 
-def test_what_is_denied_to_all_stays_denied(server, box):
-    one = box(net={"public": True, "allow": ["203.0.113.11"]})
+def test_what_is_denied_to_all_stays_denied_and_is_told_so(server, box):
+    one = box(net={"public": True, "allow": ["203.0.113.0/24", "*.test"]})
     assert reaches(server, one)
-    assert not reaches(server, one, "http://203.0.113.11/")
+    for url, what, rule in (("http://203.0.113.11/", "203.0.113.11:80", "203.0.113.11"), ("http://denied.test/", "denied.test", "denied.test")):
+        refused = run(server, one, *FETCH, url)["refused"]
+        assert f"{what} (denied by the server's network.deny {rule})" in refused["message"] and refused["rule"] is None, refused
+    shown = server.admin.get(f"/v1/boxes/{one}/net").json["refused"]
+    assert {r["why"] for r in shown} == {"denied by the server's network.deny 203.0.113.11", "denied by the server's network.deny denied.test"}
+    assert {r["rule"] for r in shown} == {None}
+
+
+def test_what_a_box_or_its_named_network_denies_is_told_with_that_rule(server, box):
+    one = box(net={"public": True, "deny": ["good.test"]})
+    assert "good.test (denied by its rule deny good.test)" in run(server, one, *FETCH, "http://good.test/")["refused"]["message"]
+    one = box(net="partly")
+    assert reaches(server, one, "http://four.test/")
+    told = run(server, one, *FETCH, "http://good.test/")["refused"]
+    assert "good.test (denied by !good.test of its network, in the server's configuration)" in told["message"] and told["rule"] is None
+
+
+@pytest.mark.parametrize("rule, denial", [("denied.test", "denied.test"), ("denied.test:443", "denied.test"), ("::ffff:203.0.113.11", "203.0.113.11")])
+def test_a_rule_for_what_the_server_denies_to_all_is_refused(server, box, rule, denial):
+    one = box(net={"allow": ["good.test"]})
+    said = f"is denied by this server (network.deny {denial})"
+    for answer in (server.admin.post("/v1/boxes", {"net": {"allow": [rule]}}), server.admin.patch(f"/v1/boxes/{one}", {"net": {"allow": [rule]}})):
+        assert answer.status == 403 and "net.allow[0]" in answer.json["error"]["message"] and said in answer.json["error"]["message"], answer.json
+    tried = server.carrel("net", one, "--allow", rule)
+    assert tried.returncode == 125 and said in tried.stderr and reaches(server, one), tried.stderr
 
 
 def test_what_a_box_denies_is_never_given_up_for_what_the_server_denies(server, box):
