@@ -142,6 +142,19 @@ def test_what_a_box_or_its_named_network_denies_is_told_with_that_rule(server, b
     assert "good.test (denied by !good.test of its network, in the server's configuration)" in told["message"] and told["rule"] is None
 
 
+def test_rules_that_only_deny_are_kept_and_give_no_network(server, box):
+    denying = {"allow": [], "deny": ["good.test"], "public": False}
+    one = box(net={"deny": ["good.test"]})
+    shown = server.admin.get(f"/v1/boxes/{one}").json
+    assert shown["net"] == denying and server.admin.get(f"/v1/boxes/{one}/enforced").json["enforced"]["network"].startswith("none")
+    refused = run(server, one, *FETCH, "http://good.test/")["refused"]
+    assert refused == {"message": "this box has no network: good.test (denied by its rule deny good.test) was refused", "rule": None, "is_index": False}
+    assert "SSL_CERT_FILE" not in run(server, one, "env")["stdout"]
+    two = box(net={"allow": ["four.test"], "deny": ["good.test"]})
+    assert server.admin.patch(f"/v1/boxes/{two}", {"net": {"deny": ["good.test"]}}).json["net"] == denying
+    assert not reaches(server, two) and not reaches(server, two, "http://four.test/")
+
+
 @pytest.mark.parametrize("rule, denial", [("denied.test", "denied.test"), ("denied.test:443", "denied.test"), ("::ffff:203.0.113.11", "203.0.113.11")])
 def test_a_rule_for_what_the_server_denies_to_all_is_refused(server, box, rule, denial):
     one = box(net={"allow": ["good.test"]})

@@ -170,8 +170,8 @@ int net_take(const struct config *config, const char *name, json_t *value, json_
     *ret = NULL;
     if (!body.is_public && body.policy.mode == NET_NONE && (body.bounds.connections || body.bounds.bytes_per_second))
         return err_set(e, EINVAL, STEP_USAGE, "%s: connections and bandwidth go with rules; say all of them", name);
-    if (!body.is_public && body.policy.mode == NET_NONE)
-        return 0;       /* no connection is allowed */
+    if (!body.is_public && body.policy.n_rules == 0)
+        return 0;       /* no connection is allowed; rules that only deny are kept for later */
     *ret = json_pack("{s:o,s:o,s:b}", "allow", show_rules(&body.policy, false), "deny", show_rules(&body.policy, true),
                      "public", body.is_public);
     if (*ret && body.bounds.connections)
@@ -181,13 +181,10 @@ int net_take(const struct config *config, const char *name, json_t *value, json_
     return *ret ? 0 : err_at(e, ENOMEM, STEP_MEMORY, 0, name);
 }
 
-json_t *net_denials(json_t *value)
+bool net_allows(const json_t *net)
 {
-    json_t *deny = json_object_get(value, "deny");
-    bool denies_only = json_array_size(deny) > 0 && json_array_size(json_object_get(value, "allow")) == 0 &&
-                       !json_is_true(json_object_get(value, "public"));
-
-    return denies_only ? json_pack("{s:[],s:O,s:b}", "allow", "deny", deny, "public", false) : NULL;
+    return net && !(json_is_object(net) && json_array_size(json_object_get(net, "allow")) == 0 &&
+                    !json_is_true(json_object_get(net, "public")));
 }
 
 void net_bounds_of(const struct config *config, const json_t *net, struct net_bounds *ret)
