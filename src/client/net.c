@@ -7,6 +7,7 @@
 #include "base/parse.h"
 #include "client/client.h"
 #include "client/commands.h"
+#include "client/net_change.h"
 #include "proto/net.h"
 #include "proto/net_options.h"
 
@@ -14,14 +15,21 @@ static const char usage[] =
     "usage: carrel net [OPTIONS] BOX\n"
     "\n"
     "Shows a box's network rules, its live connections and refused ones, each with the rule that would allow it.\n"
-    "Options change its rules; connections that are no longer allowed are cut.\n"
+    "Options change its rules, and the rules that hold then are shown. Rules are added to those that are there;\n"
+    "connections that are no longer allowed are cut. Of two changes at the same time the last one holds.\n"
     "\n"
-    "  --net none|public|NAME  nothing, every public address, or a network of the server's configuration\n"
-    "  --allow RULE            a name (index.example.org), names below one (*.example.org:443), an address or a\n"
+    "  --allow RULE            adds a name (index.example.org), names below one (*.example.org:443), an address or a\n"
     "                          network (10.1.0.0/16:5432); may be given often\n"
-    "  --deny RULE             the same; overrides --allow\n"
-    "  --net-limit connections=100,bandwidth=4M   at a time, and bytes in a second; with all rules, which it replaces\n"
+    "  --deny RULE             adds one that overrides --allow\n"
+    "  --remove RULE           takes a rule away, one that allows or one that denies; 'public' is one, too\n"
+    "  --net none|NAME         replaces all rules: by nothing, or by a network of the server's configuration\n"
+    "  --net public            adds every public address\n"
+    "  --net-limit connections=100,bandwidth=4M   at a time, and bytes in a second; one of them or both\n"
     "  --json  --url URL\n";
+
+struct change {
+    json_t *body, *remove;
+};
 
 /* The options that have made this body. */
 static struct net_options options_of(const json_t *body)
@@ -95,22 +103,28 @@ int take_net(const char *option, const char *value, json_t *body, struct err *e)
 
 static int set_net(void *into, const char *value, struct err *e)
 {
-    return take_net("--net", value, into, e);
+    return take_net("--net", value, ((struct change *)into)->body, e);
 }
 
 static int set_allow(void *into, const char *value, struct err *e)
 {
-    return take_net("--allow", value, into, e);
+    return take_net("--allow", value, ((struct change *)into)->body, e);
 }
 
 static int set_deny(void *into, const char *value, struct err *e)
 {
-    return take_net("--deny", value, into, e);
+    return take_net("--deny", value, ((struct change *)into)->body, e);
 }
 
 static int set_net_limit(void *into, const char *value, struct err *e)
 {
-    return take_net("--net-limit", value, into, e);
+    return take_net("--net-limit", value, ((struct change *)into)->body, e);
+}
+
+static int set_remove(void *into, const char *value, struct err *e)
+{
+    return json_array_append_new(((struct change *)into)->remove, json_string(value)) < 0
+               ? err_set(e, EINVAL, STEP_USAGE, "--remove is not UTF-8") : 0;
 }
 
 static void print_rules(const json_t *net, const char *key)
@@ -133,7 +147,12 @@ static void print_policy(const json_t *net)
         printf("network: %s\n", show_text(json_string_value(net)));
         return;
     }
-    puts(json_is_true(json_object_get(net, "public")) ? "network: public, and" : "network:");
+    const json_t *allow = json_object_get(net, "allow"), *deny = json_object_get(net, "deny");
+    bool is_public = json_is_true(json_object_get(net, "public"));
+    bool has_bounds = json_object_get(net, "connections") || json_object_get(net, "bandwidth");
+    bool has_more = json_array_size(allow) || json_array_size(deny) || has_bounds;
+    printf("network:%s%s\n", is_public ? " public" : json_array_size(allow) ? "" : " none",
+           (is_public || !json_array_size(allow)) && has_more ? ", and" : "");
     print_rules(net, "allow");
     print_rules(net, "deny");
     if (json_object_get(net, "connections"))
@@ -201,25 +220,43 @@ static int show(struct client *c, const char *box)
     return 0;
 }
 
+/* Reads the rules that are there, and sends all of them. */
+static int change(struct client *c, const char *box, const struct change *asked)
+{
+    json_t *now = NULL, *answer = NULL, *net = NULL;
+    struct err e = { 0 };
+
+    if (client_call(c, "GET", target_box(box, ""), NULL, &now) < 0)
+        return EXIT_CLIENT;
+    int r = net_change(box, json_object_get(now, "net"), json_object_get(asked->body, "net"), asked->remove, &net, &e);
+    json_decref(now);
+    if (r < 0)
+        return client_complain(&e);
+    if (client_call(c, "PATCH", target_box(box, ""), json_pack("{s:o}", "net", net), &answer) < 0)
+        return EXIT_CLIENT;
+    if (c->json)
+        print_json(answer);
+    else
+        print_policy(json_object_get(answer, "net"));
+    json_decref(answer);
+    return 0;
+}
+
 int client_net(int argc, char **argv)
 {
-    const struct flag flags[] = { NET_FLAGS(set_net, set_allow, set_deny) { "net-limit", 0, true, set_net_limit } };
+    const struct flag flags[] = { NET_FLAGS(set_net, set_allow, set_deny) { "net-limit", 0, true, set_net_limit },
+                                  { "remove", 0, true, set_remove } };
     struct client c = { .name = "net", .usage = usage };
-    json_t *body = json_object(), *answer = NULL;
+    struct change asked = { json_object(), json_array() };
     struct words words;
-    int status = client_begin(&c, argc, argv, flags, sizeof flags / sizeof *flags, body, false, &words);
+    int status = client_begin(&c, argc, argv, flags, sizeof flags / sizeof *flags, &asked, false, &words);
 
     if (status < 0 && words.n != 1)
         status = client_misused(&c, "it takes one box");
-    if (status < 0 && json_object_size(body) > 0) {
-        int r = client_call(&c, "PATCH", target_box(words.at[0], ""), json_incref(body), &answer);
-        status = r < 0 ? EXIT_CLIENT : 0;
-        if (status == 0 && c.json)
-            print_json(answer);
-        json_decref(answer);
-    } else if (status < 0) {
-        status = show(&c, words.at[0]);
-    }
-    json_decref(body);
+    if (status < 0)
+        status = json_object_size(asked.body) + json_array_size(asked.remove) ? change(&c, words.at[0], &asked)
+                                                                              : show(&c, words.at[0]);
+    json_decref(asked.body);
+    json_decref(asked.remove);
     return status;
 }

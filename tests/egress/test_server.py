@@ -371,8 +371,64 @@ def test_a_box_can_ask_for_fewer_connections_and_bytes_than_the_server_gives(ser
     wait_for(lambda: not server.admin.get(f"{path}/net").json["connections"], "the first program's connections to end")
     assert run(server, one, "python3", "-c", script)["stdout"].split() == ["False"]
     assert "at most 3 connections" in server.carrel("net", one).stdout
-    assert server.carrel("net", one, "--allow", "good.test", "--net-limit", "connections=2,bandwidth=2M").returncode == 0
+    assert server.carrel("net", one, "--net-limit", "connections=2,bandwidth=2M").returncode == 0
     assert {**shown, "bandwidth": 2 << 20} == server.admin.get(path).json["net"]
+
+
+def shown_by(done):
+    """The policy that a change printed."""
+    assert done.returncode == 0, done.stderr
+    return [line.strip() for line in done.stdout.splitlines()]
+
+
+def test_the_command_line_adds_to_the_rules_of_a_box(server, box):
+    one = box(net={"allow": ["good.test", "four.test"], "deny": ["b.test"], "connections": 50})
+    change = lambda *options: shown_by(server.carrel("net", one, *options))  # noqa: E731
+    kept = ["network:", "allow good.test", "allow four.test"]
+    assert change("--allow", "other.test") == [*kept, "allow other.test", "deny b.test", "at most 50 connections"]
+    assert change("--deny", "x.test") == [*kept, "allow other.test", "deny b.test", "deny x.test", "at most 50 connections"]
+    assert reaches(server, one) and reaches(server, one, "http://four.test/")
+    assert change("--allow", "GOOD.test.", "--deny", "b.test", "--net-limit", "bandwidth=1M") == [
+        *kept, "allow other.test", "deny b.test", "deny x.test", "at most 50 connections", "at most 1M in a second"]
+    assert change("--remove", "other.test", "--remove", "Four.test", "--remove", "b.test", "--remove", "x.test") == [
+        "network:", "allow good.test", "at most 50 connections", "at most 1M in a second"]
+    assert reaches(server, one) and not reaches(server, one, "http://four.test/")
+    assert change("--net", "public") == ["network: public, and", "allow good.test", "at most 50 connections", "at most 1M in a second"]
+    assert change("--remove", "public") == ["network:", "allow good.test", "at most 50 connections", "at most 1M in a second"]
+    assert change("--net", "none") == ["network: none"] and change("--net", "public") == ["network: public"]
+    assert change("--net", "none") == ["network: none"]
+    assert server.admin.get(f"/v1/boxes/{one}").json["net"] == "none"
+
+
+def test_a_rule_that_denies_stays_whatever_is_allowed_later(server, box):
+    one = box()
+    assert shown_by(server.carrel("net", one, "--deny", "good.test")) == ["network: none, and", "deny good.test"]
+    assert shown_by(server.carrel("net", one, "--net", "public")) == ["network: public, and", "deny good.test"]
+    assert not reaches(server, one) and reaches(server, one, "http://four.test/")
+    refused = server.carrel("net", one, "--allow", "good.test:80")
+    assert refused.returncode == 125 and refused.stderr == (
+        "carrel: --allow good.test:80: the box's rule 'deny good.test' denies it; add --remove good.test to take that rule away\n")
+    assert shown_by(server.carrel("net", one, "--remove", "good.test", "--allow", "good.test:80")) == ["network: public, and", "allow good.test:80"]
+    assert reaches(server, one)
+
+
+def test_a_change_of_rules_that_is_none_says_so(server, box):
+    one = box(net={"allow": ["good.test"]})
+    missing = server.carrel("net", one, "--remove", "other.test")
+    assert missing.returncode == 125 and f"no rule other.test; 'carrel net {one}' shows its rules" in missing.stderr, missing.stderr
+    for options in (("--net", "none"), ("--net", "tests")):
+        both = server.carrel("net", one, *options, "--remove", "good.test")
+        assert both.returncode == 125 and "--remove" in both.stderr and "excludes" in both.stderr, both.stderr
+    assert shown_by(server.carrel("net", one, "--net", "tests")) == ["network: tests"]
+    for option in (("--allow", "other.test"), ("--deny", "other.test"), ("--remove", "good.test"), ("--net-limit", "connections=3")):
+        named = server.carrel("net", one, *option)
+        assert named.returncode == 125 and "tests" in named.stderr and f"carrel net {one} --net none" in named.stderr, named.stderr
+    assert server.admin.get(f"/v1/boxes/{one}").json["net"] == "tests"
+
+
+def test_a_limit_goes_with_the_last_rule_that_allows(server, box):
+    one = box(net={"allow": ["good.test"], "deny": ["b.test"], "connections": 5})
+    assert shown_by(server.carrel("net", one, "--remove", "good.test")) == ["network: none, and", "deny b.test"]
 
 
 @pytest.mark.parametrize("net, word", [
