@@ -6,14 +6,19 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
 
 from denied import deny
+from support import SDK
 from support.processes import children
 from support.server import Server
 from support.waiting import wait_for
+
+sys.path.insert(0, str(SDK))
+import carrel as sdk  # noqa: E402
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 FETCH = ["curl", "-sS", "--max-time", "20", "-o", "/dev/null", "-w", "%{http_code}"]
@@ -429,6 +434,22 @@ def test_a_change_of_rules_that_is_none_says_so(server, box):
 def test_a_limit_goes_with_the_last_rule_that_allows(server, box):
     one = box(net={"allow": ["good.test"], "deny": ["b.test"], "connections": 5})
     assert shown_by(server.carrel("net", one, "--remove", "good.test")) == ["network: none, and", "deny b.test"]
+
+
+def test_rules_are_added_and_update_replaces_them(server):
+    with sdk.Box(server=sdk.Carrel(server.url), net={"allow": ["a.test"], "deny": ["b.test"], "connections": 50}) as box:
+        box.add_rules(allow=["c.test", "a.test"], deny=["d.test"])
+        assert box.raw["net"] == {"allow": ["a.test", "c.test"], "deny": ["b.test", "d.test"], "public": False, "connections": 50}
+        box.update(allow=["e.test"])
+        assert box.raw["net"] == {"allow": ["e.test"], "deny": [], "public": False}
+        box.update(net="public")
+        box.add_rules(deny=["b.test"])
+        assert box.raw["net"] == {"allow": [], "deny": ["b.test"], "public": True}
+        box.update(net="none")
+        box.add_rules(allow=["a.test"])
+        assert box.raw["net"]["allow"] == ["a.test"]
+        with pytest.raises(TypeError):
+            box.add_rules(allow="a.test")
 
 
 @pytest.mark.parametrize("net, word", [
