@@ -486,6 +486,30 @@ def test_kernels_of_the_gateway_have_the_network_of_their_template(server):
             server.admin.delete(f"/api/kernels/{kernel}")
 
 
+def test_kernels_of_a_template_with_a_policy_wait_ready_and_have_its_network(server):
+    """The box is made again until the family has parked one."""
+    made, ways = [], []
+
+    def parked():
+        path = "/v1/boxes/" + server.admin.post("/v1/boxes", {"template": "online"}).json["id"]
+        made.append(path)
+        assert server.admin.post(path + "/run", {"code": "1"}).status == 200
+        ways.append(server.admin.get(path + "/kernels/default").json["way"])
+        if ways[-1] != "parked":
+            server.admin.delete(made.pop())
+        return ways[-1] == "parked"
+    try:
+        wait_for(parked, lambda: f"{ways}\n{server.log_text()}", deadline_s=60)
+        assert server.admin.get(made[-1]).json["net"] == "tests"
+        one = made[-1].rpartition("/")[2]
+        assert reaches(server, one) and not reaches(server, one, "http://other.test/")
+        code = "import urllib.request as u\nprint(u.urlopen('http://good.test/', timeout=20).status)"
+        assert server.admin.post(made[-1] + "/run", {"code": code}).json["stdout"] == "200\n"
+    finally:
+        for path in made:
+            server.admin.delete(path)
+
+
 def process_of(server, word):
     """The child of this server whose command line has the word."""
     return next(pid for pid in children(server.process.pid)
