@@ -4,7 +4,7 @@ TEST_TARGETS    += broker broker-unit
 PROOF_TARGETS   += broker-proof
 
 BROKER          := $(BUILD)/carrel-broker
-BROKER_BASE     := $(addprefix src/base/,arena.c budget.c buf.c err.c fd.c fdpass.c jsonout.c parse.c) src/proto/net.c src/egress/lockdown.c src/policy/policy.c src/sys/landlock.c \
+BROKER_BASE     := $(addprefix src/base/,arena.c budget.c buf.c err.c fd.c fdpass.c jsonout.c parse.c) src/proto/net.c src/proto/net_judge.c src/egress/lockdown.c src/policy/policy.c src/sys/landlock.c \
                    $(addprefix src/http/,loop.c parse.c fault.c chunked.c text.c)
 BROKER_SOURCES  := $(sort $(wildcard src/broker/*.c) $(BROKER_BASE))
 BROKER_OBJECTS  := $(BROKER_SOURCES:src/%.c=$(BUILD)/server/obj/%.o) $(POLICY_GENERATED:$(BUILD)/gen/%.c=$(BUILD)/server/obj/gen/%.o)

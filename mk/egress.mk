@@ -8,7 +8,7 @@ EGRESS_PROGRAMS := nginx:nginx-light fcgiwrap:fcgiwrap initdb:postgresql redis-s
                    ping:iputils-ping node:nodejs npm:npm javac:default-jdk-headless go:golang-go pasta:passt slirp4netns:slirp4netns
 
 EGRESS          := $(BUILD)/carrel-egress
-EGRESS_BASE     := $(addprefix src/base/,buf.c err.c fd.c fdpass.c parse.c) src/proto/dns.c src/proto/net.c src/http/loop.c src/policy/policy.c src/sys/landlock.c
+EGRESS_BASE     := $(addprefix src/base/,buf.c err.c fd.c fdpass.c parse.c) src/proto/dns.c src/proto/net.c src/proto/net_judge.c src/http/loop.c src/policy/policy.c src/sys/landlock.c
 EGRESS_SOURCES  := $(sort $(wildcard src/egress/*.c) $(EGRESS_BASE))
 EGRESS_OBJECTS  := $(EGRESS_SOURCES:src/%.c=$(BUILD)/server/obj/%.o) $(POLICY_GENERATED:$(BUILD)/gen/%.c=$(BUILD)/server/obj/gen/%.o)
 EGRESS_LIBS     := -lcares

@@ -4,7 +4,7 @@ include $(filter-out mk/setup.mk mk/build.mk mk/policy.mk mk/sanitize.mk mk/test
 # What can be tested without a box: everything in base and policy, the pure parts of the rest.
 PURE_SOURCES := $(sort $(wildcard src/base/*.c src/proto/*.c src/policy/*.c) $(POLICY_GENERATED) $(PURE_EXTRA) \
                 $(addprefix src/box/,accounts.c indexes.c plan.c plan_print.c plan_trust.c procfile.c programs.c) \
-                $(addprefix src/cli/options/,envfile.c envlist.c exec_limits.c keyarg.c mountarg.c options.c))
+                $(addprefix src/cli/options/,envfile.c envlist.c exec_limits.c keyarg.c mountarg.c netarg.c options.c))
 
 .PHONY: check test test-build unit lint lint-deep fuzz fuzz-long
 

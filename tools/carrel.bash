@@ -37,7 +37,7 @@ _carrel_client() {
         jobs) options+=' --all --quiet' ;;
         rm) options+=' --all --label' ;;
         stats) options+=' --watch' ;;
-        net) options+=' --net --allow --deny --net-limit' ;;
+        net) options+=' --net --allow --deny --remove --net-limit' ;;
         token) options+=' --scope --expires' ;;
         volume) options+=' --size --many --share --everybody' ;;
         secret) options+=' --from-file --from-env --replace' ;;
@@ -45,6 +45,7 @@ _carrel_client() {
         service) options+=' --box --memory --net --allow --deny --env --secret --timeout --packages --requirements --python --template' ;;
         grant) options+=' --box --expires --max-calls' ;;
         py) options+=' --code --timeout --memory --cpus --request-memory --request-cpus --packages --requirements --volume --secret --key --net --allow --deny --env --template --python --yes' ;;
+        mcp) options+=' --allow --deny --net --box --tools --service' ;;
         repl) options+=' --yes' ;;
         setup) options='--python --upgrade --help' ;;
         kernel) options+=' -f --python --template --memory --cpus --pids --disk --env --no-mount' ;;
@@ -130,7 +131,7 @@ _carrel() {
         --mount | --env-file | --report) compopt -o default 2>/dev/null ;;
         --memory | --disk | --output-limit) mapfile -t COMPREPLY < <(compgen -W '64M 256M 512M 1G 4G' -- "$cur") ;;
         --timeout) mapfile -t COMPREPLY < <(compgen -W '10s 30s 1m 10m 1h' -- "$cur") ;;
-        --pids | --cpus | --allow | --deny | --key | --net-limit | --env | --workdir | --hostname | --user) ;;
+        --pids | --cpus | --allow | --deny | --remove | --key | --net-limit | --env | --workdir | --hostname | --user) ;;
         *) mapfile -t COMPREPLY < <(compgen -W "$run_options" -- "$cur") ;;
     esac
 }

@@ -42,7 +42,7 @@ static void write_refusals(struct jsonout *j, const struct report *report)
     struct buf text;
 
     buf_init(&text, REFUSAL_TEXT);
-    if (!report->refusals || !refusals_write(report->refusals, 0, report->has_network, &text, rule))
+    if (!report->refusals || !refusals_write(report->refusals, 0, report->policy, "--deny ", &text, rule))
         return;
     jsonout_open_object(j, "net");
     jsonout_string(j, "message", buf_string(&text));
@@ -50,7 +50,7 @@ static void write_refusals(struct jsonout *j, const struct report *report)
     jsonout_open_array(j, "refused");
     for (size_t i = 0; i < report->refusals->n; i++) {
         const struct net_refusal *one = &report->refusals->list[i];
-        net_refusal_rule(one, rule);
+        net_refusal_rule(one, report->policy, rule);
         jsonout_open_object(j, NULL);
         jsonout_string(j, "name", one->what);
         jsonout_unsigned(j, "port", one->port);
@@ -69,7 +69,7 @@ void report_refusals(const struct report *report)
     struct buf text;
 
     buf_init(&text, REFUSAL_TEXT);
-    if (refusals_write(report->refusals, 0, report->has_network, &text, rule)) {
+    if (refusals_write(report->refusals, 0, report->policy, "--deny ", &text, rule)) {
         refusals_advise("--allow ", rule, "", "--packages NAME", &text);
         fprintf(stderr, "carrel: %s\n", buf_string(&text));
     }

@@ -22,7 +22,7 @@ struct report {
     const struct plan    *plan;
     const struct buf     *output, *errors;      /* NULL: not captured */
     const struct refusals *refusals;            /* NULL: none */
-    bool                  has_network;
+    const struct net_policy *policy;
     uint32_t              way;              /* enum egress_way, if the box has a network */
     size_t                n_trace;
     const struct trace_step *trace;             /* first is the start */

@@ -221,7 +221,7 @@ static int carry_out(struct local_run *run, struct err *e)
     run->report.host = &run->host;
     run->report.plan = &run->plan;
     run->report.refusals = &run->egress.refusals;
-    run->report.has_network = has_network;
+    run->report.policy = &run->options.net;
     run->report.way = run->egress.way;
     run->report.n_trace = run->n_trace;
     run->report.trace = run->trace;

@@ -16,6 +16,7 @@ enum { CODE_MOST = 4 << 20, EXIT_RAISED = 1 };
 
 static const char usage[] =
     "usage: carrel service create NAME FILE [--box BOX] [--memory 2G|max] [--env NAME=VALUE]...\n"
+    "                             [--allow RULE]... [--deny RULE]... [--net NET] [--secret NAME=PLACE]...\n"
     "                             [--packages LIST]... [--python 3.12] [--template NAME] [--url URL]\n"
     "       carrel service ls [--json]\n"
     "       carrel service show NAME [--json]\n"
@@ -27,7 +28,11 @@ static const char usage[] =
     "A service is an interface file loaded once in a box; functions marked with @expose can be called. Values\n"
     "are JSON, or else texts: call calc add 1 2, call tools search query='blue paint' limit=3. The result is on the\n"
     "standard output as JSON, what the function prints on the standard error; a function that raises gives status 1\n"
-    "and its traceback. See also 'carrel grant'.\n";
+    "and its traceback. See also 'carrel grant'.\n"
+    "\n"
+    "A service without --box has a box of its own, with --memory, --packages, --python, --template and a network:\n"
+    "--allow RULE is a destination (index.example.org, *.example.org:443, 10.1.0.0/16) and may be given often, as may\n"
+    "--deny, which overrides it; --net is none, public, or a network of the server's configuration.\n";
 
 struct asking {
     json_t *body, *env, *limits, *settings;

@@ -1,3 +1,4 @@
+/* Rules of the network as text. */
 #define _GNU_SOURCE
 #include "proto/net.h"
 
@@ -114,6 +115,35 @@ static bool has_host_bits(const struct net_address *address, unsigned bits)
     return false;
 }
 
+/* Rules are compared with unwrapped addresses: one that stayed in IPv6 notation would never match. All of IPv4, or 0/8,
+ * in such a notation is hardly meant so, and "::/104" has addresses of IPv6 in it. */
+static int unwrap_rule(const char *option, const char *text, size_t at, struct net_rule *rule, struct err *e)
+{
+    char shown[NET_RULE_TEXT];
+
+    if (!net_rule_unwrap(rule) || (rule->bits >= 8 && rule->address.byte[0] != 0))
+        return 0;
+    net_rule_show(rule, shown);
+    return err_set(e, EINVAL, STEP_USAGE, "%s '%s', character %zu: IPv4 addresses in this notation are judged as IPv4; "
+                   "write %s", option, parse_quote(text).text, at + 1, shown);
+}
+
+/* at: where it stands in the text. */
+static int settle_addresses(const char *option, const char *text, size_t at, struct net_rule *rule, struct err *e)
+{
+    int r = unwrap_rule(option, text, at, rule, e);
+
+    if (r < 0)
+        return r;
+    if (net_address_is_stand_in(&rule->address))
+        return refuse(option, text, at, "addresses of 198.18.0.0/15 stand for names in a box; write the name instead",
+                      e);
+    if (!rule->denies && rule->bits >= 8 && net_address_is_loopback(&rule->address))
+        return refuse(option, text, at, "in a box that is the box itself; a server of the host is "
+                      "host.carrel.internal:PORT", e);
+    return 0;
+}
+
 /* Reads length bytes of "10.1.0.0/16" or "2001:db8::/32". 1: done; 0: no address. */
 static int parse_addresses(const char *option, const char *text, const char *from, size_t length, struct net_rule *ret,
                            struct err *e)
@@ -130,9 +160,6 @@ static int parse_addresses(const char *option, const char *text, const char *fro
         return 0;
     ret->kind = NET_ADDRESSES;
     ret->bits = (uint8_t)(ret->address.size * 8);
-    if (net_address_is_stand_in(&ret->address))
-        return refuse(option, text, (size_t)(from - text),
-                      "addresses of 198.18.0.0/15 stand for names in a box; write the name instead", e);
     if (!slash)
         return 1;
     size_t at = (size_t)(from - text) + (size_t)(slash - copy) + 1;
@@ -190,6 +217,7 @@ int net_rule_parse(const char *option, const char *text, bool denies, struct net
 {
     struct net_rule rule = { .denies = denies, .first = 0, .last = 65535 };
     const char *bracket = text[0] == '[' ? strchr(text, ']') : NULL, *port = NULL, *scheme = strstr(text, "://");
+    size_t at = text[0] == '[' ? 1 : 0;
     int r = 0;
 
     if (scheme)
@@ -219,6 +247,8 @@ int net_rule_parse(const char *option, const char *text, bool denies, struct net
         if (r < 0)
             return r;
     }
+    if (rule.kind == NET_ADDRESSES && (r = settle_addresses(option, text, at, &rule, e)) < 0)
+        return r;
     if (port && (r = parse_ports(option, text, port, &rule, e)) < 0)
         return r;
     *ret = rule;
@@ -308,13 +338,15 @@ int net_bounds_parse(const char *option, const char *text, struct net_bounds *re
 
 static bool is_sane(const struct net_rule *rule)
 {
+    struct net_rule copy = *rule;
     char clean[NET_NAME_SIZE];
     size_t length = strnlen(rule->name, sizeof rule->name);
 
-    if (rule->kind > NET_ADDRESSES || rule->denies > 1 || rule->first > rule->last)
+    if (rule->kind > NET_ADDRESSES || rule->denies > 1 || rule->origin > NET_OF_SERVER || rule->first > rule->last)
         return false;
     if (rule->kind == NET_ADDRESSES)
-        return (rule->address.size == 4 || rule->address.size == 16) && rule->bits <= rule->address.size * 8;
+        return (rule->address.size == 4 || rule->address.size == 16) && rule->bits <= rule->address.size * 8 &&
+               !net_rule_unwrap(&copy);
     return length < sizeof rule->name && net_name_clean(rule->name, length, clean) && strcmp(clean, rule->name) == 0;
 }
 
@@ -326,200 +358,4 @@ bool net_policy_is_sane(const struct net_policy *policy)
         if (!is_sane(&policy->rule[i]))
             return false;
     return true;
-}
-
-/* --- decisions --- */
-
-static bool covers_name(const struct net_rule *rule, const char *name)
-{
-    size_t length = strlen(name), suffix = strlen(rule->name);
-
-    if (rule->kind == NET_NAME)
-        return strcmp(rule->name, name) == 0;
-    return rule->kind == NET_BELOW && length > suffix + 1 && name[length - suffix - 1] == '.' &&
-           strcmp(name + length - suffix, rule->name) == 0;
-}
-
-static bool covers_port(const struct net_rule *rule, uint16_t port)
-{
-    return port >= rule->first && port <= rule->last;
-}
-
-bool net_name_is_loopback(const char *name)
-{
-    static const char *const suffixes[] = { ".localhost", ".carrel.internal" };
-    size_t length = strlen(name);
-
-    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
-        size_t n = strlen(suffixes[i]);
-        if (length > n && strcmp(name + length - n, suffixes[i]) == 0)
-            return true;
-    }
-    return false;
-}
-
-bool net_resolves(const struct net_policy *policy, const char *name)
-{
-    bool is_loopback = net_name_is_loopback(name), allowed = policy->mode == NET_PUBLIC && !is_loopback;
-
-    if (policy->mode == NET_NONE)
-        return false;
-    for (uint32_t i = 0; i < policy->n_rules; i++) {
-        const struct net_rule *rule = &policy->rule[i];
-        if (!covers_name(rule, name))
-            continue;
-        if (rule->denies && rule->first <= 1 && rule->last == 65535)
-            return false;
-        allowed |= !rule->denies && (rule->kind == NET_NAME || !is_loopback);
-    }
-    return allowed;
-}
-
-enum net_reach net_judge_name(const struct net_policy *policy, const char *name, uint16_t port)
-{
-    bool is_loopback = net_name_is_loopback(name);
-    enum net_reach reach = policy->mode == NET_PUBLIC && !is_loopback ? NET_BY_WILDCARD : NET_REFUSED;
-
-    if (policy->mode == NET_NONE)
-        return NET_REFUSED;
-    for (uint32_t i = 0; i < policy->n_rules; i++) {
-        const struct net_rule *rule = &policy->rule[i];
-        if (!covers_name(rule, name) || !covers_port(rule, port))
-            continue;
-        if (rule->denies)
-            return NET_REFUSED;
-        if (rule->kind == NET_NAME)
-            reach = is_loopback ? NET_BY_LOOPBACK : NET_BY_NAME;
-        else if (reach == NET_REFUSED && !is_loopback)
-            reach = NET_BY_WILDCARD;
-    }
-    return reach;
-}
-
-static bool is_within(const struct net_address *address, const uint8_t *prefix, unsigned bits)
-{
-    if (memcmp(address->byte, prefix, bits / 8) != 0)
-        return false;
-    return bits % 8 == 0 || ((address->byte[bits / 8] ^ prefix[bits / 8]) & 0xff << (8 - bits % 8) & 0xff) == 0;
-}
-
-struct net_address net_address_unwrap(const struct net_address *address)
-{
-    static const struct {
-        uint8_t prefix[12];
-        uint8_t bits, at;
-    } wrapped[] = {
-        { { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff }, 96, 12 },      /* mapped */
-        { { 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff }, 96, 12 },            /* translated (RFC 2765) */
-        { { 0 }, 96, 12 },                                            /* compatible; ::1 stays what it is */
-        { { 0, 0x64, 0xff, 0x9b }, 96, 12 },                          /* NAT64 */
-        { { 0x20, 0x02 }, 16, 2 },                                    /* 6to4 */
-    };
-    struct net_address inner = { .size = 4 };
-
-    if (address->size != 16 || is_within(address, (const uint8_t[16]){ 0 }, 127))
-        return *address;
-    for (size_t i = 0; i < sizeof wrapped / sizeof *wrapped; i++)
-        if (is_within(address, wrapped[i].prefix, wrapped[i].bits)) {
-            memcpy(inner.byte, address->byte + wrapped[i].at, 4);
-            return inner;
-        }
-    return *address;
-}
-
-/* Networks that are not public; the first that contains an address determines its class. */
-static const struct known_network {
-    uint8_t        prefix[16];
-    uint8_t        size, bits;
-    enum net_class class;
-} known[] = {
-    { { 0 }, 4, 8, NET_IS_SPECIAL },
-    { { 127 }, 4, 8, NET_IS_SPECIAL },
-    { { 169, 254 }, 4, 16, NET_IS_SPECIAL },
-    { { 100, 100, 100, 200 }, 4, 32, NET_IS_SPECIAL },      /* metadata services outside of 169.254/16 */
-    { { 192, 0, 0, 192 }, 4, 32, NET_IS_SPECIAL },
-    { { 168, 63, 129, 16 }, 4, 32, NET_IS_SPECIAL },
-    { { 224 }, 4, 3, NET_IS_SPECIAL },                      /* multicast, reserved, broadcast */
-    { { 10 }, 4, 8, NET_IS_PRIVATE },
-    { { 100, 64 }, 4, 10, NET_IS_PRIVATE },
-    { { 172, 16 }, 4, 12, NET_IS_PRIVATE },
-    { { 192, 168 }, 4, 16, NET_IS_PRIVATE },
-    { { 0 }, 16, 127, NET_IS_SPECIAL },                     /* :: and ::1 */
-    { { 0xfe, 0x80 }, 16, 10, NET_IS_SPECIAL },
-    { { 0xfe, 0xc0 }, 16, 10, NET_IS_PRIVATE },
-    { { 0xff }, 16, 8, NET_IS_SPECIAL },
-    { { 0x20, 0x01, 0, 0 }, 16, 32, NET_IS_SPECIAL },       /* Teredo hides an IPv4 address */
-    { { 0x00, 0x64, 0xff, 0x9b, 0x00, 0x01 }, 16, 48, NET_IS_PRIVATE },
-    { { 0xfd, 0x00, 0x0e, 0xc2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x02, 0x54 }, 16, 128, NET_IS_SPECIAL },
-    { { 0xfd, 0x20, 0x00, 0xce, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x02, 0x54 }, 16, 128, NET_IS_SPECIAL },
-    { { 0xfd, 0x00, 0x00, 0xc1, 0, 0, 0, 0, 0, 0, 0, 0, 0xa9, 0xfe, 0xa9, 0xfe }, 16, 128, NET_IS_SPECIAL },
-    { { 0xfd, 0x00, 0x00, 0x42, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x00, 0x42 }, 16, 128, NET_IS_SPECIAL },
-    { { 0xfc }, 16, 7, NET_IS_PRIVATE },
-};
-
-static const struct known_network *find_network(const struct net_address *bare)
-{
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (bare->size == known[i].size && is_within(bare, known[i].prefix, known[i].bits))
-            return &known[i];
-    return NULL;
-}
-
-enum net_class net_class(const struct net_address *address)
-{
-    struct net_address bare = net_address_unwrap(address);
-    const struct known_network *network = find_network(&bare);
-
-    return network ? network->class : NET_IS_PUBLIC;
-}
-
-/* Whether the rule covers this address. Loopback, metadata services and the like must be named explicitly: 0.0.0.0/0
- * does not cover them, nor the host itself. */
-static bool names_address(const struct net_rule *rule, const struct net_address *bare, bool is_own)
-{
-    const struct known_network *network = find_network(bare);
-    bool is_special = network && network->class == NET_IS_SPECIAL;
-
-    if (rule->address.size != bare->size || !is_within(bare, rule->address.byte, rule->bits))
-        return false;
-    return rule->denies || (is_special ? rule->bits >= network->bits : !is_own || rule->bits >= 8);
-}
-
-static bool is_loopback(const struct net_address *bare)
-{
-    static const uint8_t v4[4] = { 127 }, v6[16] = { [15] = 1 };
-
-    return bare->size == 4 ? is_within(bare, v4, 8) : is_within(bare, v6, 128);
-}
-
-bool net_judge_address(const struct net_policy *policy, enum net_reach reach, const struct net_address *address,
-                       uint16_t port, bool is_own)
-{
-    struct net_address bare = net_address_unwrap(address);
-    bool is_named = false;
-
-    if (policy->mode == NET_NONE)
-        return false;
-    for (uint32_t i = 0; i < policy->n_rules; i++) {
-        const struct net_rule *rule = &policy->rule[i];
-        if (rule->kind != NET_ADDRESSES || !covers_port(rule, port))
-            continue;
-        bool covers = names_address(rule, &bare, is_own);
-        if (covers && rule->denies)
-            return false;
-        is_named |= covers;
-    }
-    enum net_class class = net_class(address);
-    bool is_host = is_own || class == NET_IS_SPECIAL;
-    if (is_host && policy->no_host)
-        return false;
-    if (is_named)
-        return true;
-    if (reach == NET_BY_LOOPBACK)
-        return is_loopback(&bare);
-    if (is_host)
-        return false;
-    if (reach == NET_BY_NAME)
-        return true;
-    return class == NET_IS_PUBLIC && (reach == NET_BY_WILDCARD || policy->mode == NET_PUBLIC);
 }

@@ -38,11 +38,18 @@ struct net_address {
 
 enum net_kind { NET_NAME, NET_BELOW, NET_ADDRESSES };
 
+/* Where a rule comes from, for messages. */
+enum net_origin {
+    NET_OF_BOX,
+    NET_OF_NETWORK,     /* the box's network of the server's configuration */
+    NET_OF_SERVER,      /* network.deny: for all boxes */
+};
+
 struct net_rule {
     uint8_t            kind;            /* enum net_kind */
     uint8_t            denies;
     uint8_t            bits;            /* leading bits of the address that must match */
-    uint8_t            reserved;
+    uint8_t            origin;          /* enum net_origin; it decides nothing */
     uint16_t           first, last;     /* ports */
     struct net_address address;
     char               name[NET_NAME_SIZE];     /* in lower case; of NET_BELOW without "*." */
@@ -60,7 +67,7 @@ struct net_policy {
 };
 
 /* option is the rule's place in the user's input: "--allow", "net.allow[2]". -EINVAL at STEP_USAGE with the
- * position. */
+ * position. IPv4 in IPv6 notation becomes IPv4, as in net_address_unwrap(). */
 MUST_CHECK int net_rule_parse(const char *option, const char *text, bool denies, struct net_rule *ret, struct err *e);
 /* The shortest text for this rule. */
 void           net_rule_show(const struct net_rule *rule, char ret[NET_RULE_TEXT]);
@@ -101,6 +108,12 @@ enum net_reach {
 };
 enum net_reach net_judge_name(const struct net_policy *policy, const char *name, uint16_t port);
 
+/* The rule that denies this name or address; NULL: none does, and another rule could allow it. port 0: the name was
+ * looked up, which only a rule for all ports denies. */
+const struct net_rule *net_find_denial(const struct net_policy *policy, const char *what, uint16_t port);
+/* Whether all that the narrow rule names is named by the wide one, too. */
+bool           net_rule_covers(const struct net_rule *wide, const struct net_rule *narrow);
+
 enum net_class {
     NET_IS_PUBLIC,      /* documentation ranges, too: some sites use them */
     NET_IS_PRIVATE,     /* 10/8, 172.16/12, 192.168/16, fc00::/7, 100.64/10 */
@@ -108,6 +121,9 @@ enum net_class {
 };
 /* IPv4 in IPv6 notation (mapped, compatible, translated, NAT64, 6to4) becomes IPv4: both reach the same host. */
 struct net_address net_address_unwrap(const struct net_address *address);
+bool               net_address_is_loopback(const struct net_address *bare);
+/* A rule for a network in such a notation becomes one for IPv4. False: it is in none. */
+bool               net_rule_unwrap(struct net_rule *rule);
 /* Unwraps first, so that no notation hides an address. */
 enum net_class net_class(const struct net_address *address);
 /* 198.18.0.0/15: in a box these addresses stand for names. */

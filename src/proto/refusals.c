@@ -38,7 +38,36 @@ void refusals_add(struct refusals *r, const struct egress_refused *word, uint64_
     r->n += i == r->n;
 }
 
-void net_refusal_rule(const struct net_refusal *one, char ret[NET_RULE_TEXT])
+static const struct net_rule *find_denial(const struct net_refusal *one, const struct net_policy *policy)
+{
+    const struct net_rule *denial = NULL;
+
+    if (one->why == EGRESS_NOT_ALLOWED || one->why == EGRESS_BAD_ADDRESS)
+        denial = net_find_denial(policy, one->what, one->port);
+    if (!denial && one->why == EGRESS_BAD_ADDRESS)
+        denial = net_find_denial(policy, one->other, one->port);
+    return denial;
+}
+
+bool net_refusal_denial(const struct net_refusal *one, const struct net_policy *policy, const char *deny,
+                        struct buf *out)
+{
+    const struct net_rule *denial = find_denial(one, policy);
+    char shown[NET_RULE_TEXT];
+
+    if (!denial)
+        return false;
+    net_rule_show(denial, shown);
+    if (denial->origin == NET_OF_SERVER)
+        buf_printf(out, "denied by the server's network.deny %s", shown);
+    else if (denial->origin == NET_OF_NETWORK)
+        buf_printf(out, "denied by !%s of its network, in the server's configuration", shown);
+    else
+        buf_printf(out, "denied by %s%s", deny, shown);
+    return true;
+}
+
+void net_refusal_rule(const struct net_refusal *one, const struct net_policy *policy, char ret[NET_RULE_TEXT])
 {
     struct net_address address;
     /* A name that resolves to an address of the host or the like: only a rule for that address allows it. */
@@ -46,14 +75,18 @@ void net_refusal_rule(const struct net_refusal *one, char ret[NET_RULE_TEXT])
                       net_class(&address) != NET_IS_PRIVATE;
     const char *what = by_address ? one->other : one->what;
     bool is_v6 = net_address_parse(what, &address) && address.size == 16;
+    struct net_rule ignored;
+    struct err e;
 
     ret[0] = '\0';
-    if ((one->why != EGRESS_NOT_ALLOWED && one->why != EGRESS_BAD_ADDRESS) || strcmp(what, "localhost") == 0)
+    if ((one->why != EGRESS_NOT_ALLOWED && one->why != EGRESS_BAD_ADDRESS) || find_denial(one, policy))
         return;
     if (one->port == 0 || (!by_address && (one->port == PORT_HTTP || one->port == PORT_HTTPS)))
         snprintf(ret, NET_RULE_TEXT, "%s", what);
     else
         snprintf(ret, NET_RULE_TEXT, is_v6 ? "[%s]:%u" : "%s:%u", what, one->port);
+    if (net_rule_parse("rule", ret, false, &ignored, &e) < 0)      /* "localhost", 127.0.0.1 */
+        ret[0] = '\0';
 }
 
 static void write_target(const struct net_refusal *one, struct buf *out)
@@ -67,23 +100,38 @@ static void write_target(const struct net_refusal *one, struct buf *out)
 }
 
 /* Metadata services, loopback and the like can be allowed, but should not be recommended. */
-static bool is_advisable(const struct net_refusal *one)
+static bool is_advisable(const struct net_refusal *one, const struct net_policy *policy)
 {
     struct net_address address;
     const char *what = one->why == EGRESS_BAD_ADDRESS ? one->other : one->what;
-
     char rule[NET_RULE_TEXT];
 
-    net_refusal_rule(one, rule);
+    net_refusal_rule(one, policy, rule);
     return rule[0] && !(net_address_parse(what, &address) && net_class(&address) == NET_IS_SPECIAL);
 }
 
-static void write_one(const struct net_refusal *one, struct buf *out)
+/* " (it leads to 10.0.0.1, denied by --deny 10.0.0.0/8)", or one of the two. */
+static void write_judgement(const struct net_refusal *one, const struct net_policy *policy, const char *deny,
+                            struct buf *out)
+{
+    bool leads = one->why == EGRESS_BAD_ADDRESS, is_denied = find_denial(one, policy) != NULL;
+
+    if (!leads && !is_denied)
+        return;
+    buf_add_text(out, " (");
+    if (leads)
+        buf_printf(out, "it leads to %s%s", one->other, is_denied ? ", " : "");
+    (void)net_refusal_denial(one, policy, deny, out);
+    buf_add_char(out, ')');
+}
+
+static void write_one(const struct net_refusal *one, const struct net_policy *policy, const char *deny, struct buf *out)
 {
     write_target(one, out);
     switch (one->why) {
+    case EGRESS_NOT_ALLOWED:
     case EGRESS_BAD_ADDRESS:
-        buf_printf(out, " (it leads to %s)", one->other);
+        write_judgement(one, policy, deny, out);
         break;
     case EGRESS_OTHER_NAME:
         buf_printf(out, " (a TLS connection that asked for %s)", one->other[0] ? one->other : "no server name");
@@ -105,9 +153,10 @@ static void write_one(const struct net_refusal *one, struct buf *out)
     }
 }
 
-bool refusals_write(const struct refusals *r, uint64_t since_us, bool has_network, struct buf *out,
-                    char rule[NET_RULE_TEXT])
+bool refusals_write(const struct refusals *r, uint64_t since_us, const struct net_policy *policy, const char *deny,
+                    struct buf *out, char rule[NET_RULE_TEXT])
 {
+    bool has_network = policy->mode != NET_NONE;
     const struct net_refusal *told[SHOWN], *advised = NULL;
     size_t n = 0;
 
@@ -115,7 +164,7 @@ bool refusals_write(const struct refusals *r, uint64_t since_us, bool has_networ
         if (r->list[i].last_us >= since_us) {
             if (n < SHOWN)
                 told[n] = &r->list[i];
-            if (!advised && is_advisable(&r->list[i]))
+            if (!advised && is_advisable(&r->list[i], policy))
                 advised = &r->list[i];
             n++;
         }
@@ -126,14 +175,14 @@ bool refusals_write(const struct refusals *r, uint64_t since_us, bool has_networ
     for (size_t i = 0; i < n && i < SHOWN; i++) {
         if (i > 0)
             buf_add_text(out, ", ");
-        write_one(told[i], out);
+        write_one(told[i], policy, deny, out);
     }
     if (n > SHOWN)
         buf_printf(out, " and %zu more", n - SHOWN);
     if (!has_network)
         buf_add_text(out, n > 1 ? " were refused" : " was refused");
     if (advised)
-        net_refusal_rule(advised, rule);
+        net_refusal_rule(advised, policy, rule);
     return true;
 }
 

@@ -23,13 +23,17 @@ struct refusals {
 /* Adds egress's report; now_us is recorded. Names that are not printable are ignored. */
 void refusals_add(struct refusals *r, const struct egress_refused *word, uint64_t now_us);
 
-/* The rule that would allow it; "": no rule would. */
-void net_refusal_rule(const struct net_refusal *one, char ret[NET_RULE_TEXT]);
+/* The rule that would allow it; "": no rule would, or one of this policy denies it. */
+void net_refusal_rule(const struct net_refusal *one, const struct net_policy *policy, char ret[NET_RULE_TEXT]);
+/* "denied by ..." with the rule of this policy that denies it; false: none does. deny: what comes before a rule of the
+ * box's own in the reader's interface, "--deny ". */
+bool net_refusal_denial(const struct net_refusal *one, const struct net_policy *policy, const char *deny,
+                        struct buf *out);
 
-/* One line, without its end, about all refusals since since_us; false: there were none. has_network: the box has a
- * policy. rule: would allow the first of them; "": no rule would. */
-bool refusals_write(const struct refusals *r, uint64_t since_us, bool has_network, struct buf *out,
-                    char rule[NET_RULE_TEXT]);
+/* One line, without its end, about all refusals since since_us; false: there were none. policy: the box's; deny: as
+ * above. rule: would allow the first of them that a rule can allow; "": no rule would. */
+bool refusals_write(const struct refusals *r, uint64_t since_us, const struct net_policy *policy, const char *deny,
+                    struct buf *out, char rule[NET_RULE_TEXT]);
 /* The remedy, in the words of the reader's interface: "; allow it with --allow NAME". Nothing without a rule.
  * packages: how that reader names packages of a box ("--packages NAME"): the other remedy for the index's rule. */
 void refusals_advise(const char *before, const char *rule, const char *after, const char *packages, struct buf *out);

@@ -1,4 +1,5 @@
 """What people read: which option, which box, how much, and what to do, in the words of the command line."""
+import pathlib
 import signal
 import subprocess
 
@@ -13,6 +14,52 @@ def test_an_option_of_other_tools_is_answered_with_ours_and_the_page(server, wor
     refused = server.carrel(*words)
     assert refused.returncode == 125
     assert "--network" in refused.stderr and "--net public" in refused.stderr and "--allow" in refused.stderr and "docs/network.md" in refused.stderr
+
+
+COMMANDS = [["run", "--", "true"], ["plan", "--", "true"], ["create"], ["py", "-c", "1"], ["service", "create", "tools", "/dev/null"], ["mcp"],
+            ["net", "one"]]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "one, other, said",
+    [
+        (["--net", "none"], ["--allow", "a.test"], "--net none excludes --allow"),
+        (["--net", "none"], ["--deny", "a.test"], "--net none excludes --deny"),
+        (["--net", "none"], ["--net", "public"], "exclude each other"),
+        (["--net", "named"], ["--allow", "a.test"], "named"),
+    ],
+)
+def test_networks_that_contradict_each_other_are_refused_by_every_command_in_any_order(server, command, one, other, said):
+    for options in (one + other, other + one):
+        at = command.index("--") if "--" in command else len(command)
+        refused = server.carrel(*command[:at], *options, *command[at:])
+        assert refused.returncode == 125 and said in refused.stderr, (command, options, refused)
+
+
+MANUAL = pathlib.Path(__file__).parents[2] / "docs/carrel.1"
+
+
+@pytest.mark.parametrize("command", [["run"], ["create"], ["py"], ["service"], ["mcp"], ["net"]], ids=lambda words: words[0])
+def test_options_for_the_network_are_in_the_help_of_every_command_that_takes_them_and_in_the_manual(server, command):
+    told = server.carrel(*command, "--help").stdout
+    assert [option for option in ("--net", "--allow", "--deny") if option not in told] == []
+    manual = MANUAL.read_text()
+    entry = manual[manual.index(".It Fl -allow") :] if command == ["run"] else manual[manual.index(f".It Cm {command[0]}") :]
+    assert [option for option in ("-net", "-allow", "-deny") if option not in (entry if command == ["run"] else entry[: entry.index(".It Cm", 1)])] == []
+
+
+@pytest.mark.parametrize("options", [["--allow", "a.test"], ["--net", "public"]])
+def test_the_same_network_twice_and_rules_beside_public_are_no_contradiction(server, options):
+    for given in (["--net", "public", *options], [*options, "--net", "public"]):
+        made = server.carrel("create", "--json", *given)
+        assert made.returncode == 0 and '"public"' in made.stdout, made.stderr
+        assert server.carrel("plan", *given, "--", "true").returncode == 0
+
+
+def test_a_run_that_names_a_network_of_the_configuration_is_told_where_it_is(server):
+    refused = server.carrel("run", "--net", "work", "--", "true")
+    assert refused.returncode == 125 and "are in a server's configuration: use 'carrel create --net NAME'" in refused.stderr, refused.stderr
 
 
 def test_a_misspelt_option_is_answered_with_the_nearest(server):

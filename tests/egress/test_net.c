@@ -21,7 +21,17 @@ static void test_a_rule_is_read_and_shown_in_its_shortest_form(void **state)
         { "2001:db8::1", "2001:db8::1" },
         { "2001:db8::/32", "2001:db8::/32" },
         { "[2001:db8::/32]:8000-8010", "[2001:db8::/32]:8000-8010" },
-        { "[::1]", "::1" },
+        { "2001:db8::1/128", "2001:db8::1" },
+        { "::ffff:192.0.2.2", "192.0.2.2" },
+        { "[::ffff:192.0.2.2]:80", "192.0.2.2:80" },
+        { "::ffff:10.0.0.0/104", "10.0.0.0/8" },
+        { "::ffff:0:192.0.2.2", "192.0.2.2" },
+        { "::192.0.2.2", "192.0.2.2" },
+        { "64:ff9b::192.0.2.0/120", "192.0.2.0/24" },
+        { "[2002:c000:202::/48]:80-90", "192.0.2.2:80-90" },
+        { "2002:c000:202:1::1", "192.0.2.2" },
+        { "2002:a00::/24", "10.0.0.0/8" },
+        { "2000::/3", "2000::/3" },
     };
     struct net_rule rule, again;
     struct err e;
@@ -63,6 +73,15 @@ static void test_what_is_no_rule_is_refused_with_its_position(void **state)
         { "10.1.2.3/16", "bits beyond its network" },
         { "198.18.0.0/15:80", "character 1: addresses of 198.18.0.0/15 stand for names" },
         { "198.19.255.1", "stand for names" },
+        { "::ffff:198.18.0.1", "character 1: addresses of 198.18.0.0/15 stand for names" },
+        { "::ffff:0:0/96", "character 1: IPv4 addresses in this notation are judged as IPv4; write 0.0.0.0/0" },
+        { "[64:ff9b::/96]:80", "character 2: IPv4 addresses in this notation are judged as IPv4; write 0.0.0.0/0" },
+        { "::/104", "write 0.0.0.0/8" },
+        { "2002::/16", "write 0.0.0.0/0" },
+        { "127.0.0.1:80", "character 1: in a box that is the box itself; a server of the host is host.carrel" },
+        { "127.0.0.0/8", "host.carrel.internal" },
+        { "[::1]:80", "character 2: in a box that is the box itself" },
+        { "::ffff:127.0.0.1", "in a box that is the box itself" },
         { "10.0.0.0/33", "character 10" },
         { "10.0.0.0/", "character 10" },
         { "[10.0.0.1]:80", "character 2" },
@@ -86,6 +105,18 @@ static void test_what_is_no_rule_is_refused_with_its_position(void **state)
         if (!strstr(e.what, cases[i].says))
             fail_msg("%s: %s", cases[i].text, e.what);
     }
+}
+
+static void test_what_reaches_nothing_may_be_denied(void **state)
+{
+    static const char *const cases[] = { "127.0.0.1:80", "::1", "localhost", "*.localhost" };
+    struct net_rule rule;
+    struct err e;
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++)
+        if (net_rule_parse("--deny", cases[i], true, &rule, &e) < 0)
+            fail_msg("%s: %s", cases[i], e.what);
 }
 
 static void test_bounds_are_read_alone_and_together(void **state)
@@ -264,7 +295,16 @@ static void test_addresses_are_judged_by_policy_reach_and_class(void **state)
         { NET_LISTED, "0.0.0.0/0", NET_REFUSED, "127.0.0.1", 80, true, false },
         { NET_LISTED, "0.0.0.0/0", NET_REFUSED, "8.8.8.8", 80, true, false },
         { NET_LISTED, "169.254.169.254", NET_REFUSED, "169.254.169.254", 80, false, true },
-        { NET_LISTED, "127.0.0.1:8080", NET_REFUSED, "127.0.0.1", 8080, true, true },
+        { NET_LISTED, "192.0.2.2 !::ffff:192.0.2.2", NET_REFUSED, "::ffff:192.0.2.2", 80, false, false },
+        { NET_LISTED, "192.0.2.2 !::ffff:192.0.2.2", NET_REFUSED, "192.0.2.2", 80, false, false },
+        { NET_LISTED, "192.0.2.2 !64:ff9b::192.0.2.2", NET_BY_NAME, "192.0.2.2", 80, false, false },
+        { NET_PUBLIC, "!2002:c000:202::/48", NET_BY_NAME, "2002:c000:202::1", 80, false, false },
+        { NET_LISTED, "::ffff:192.0.2.2", NET_REFUSED, "192.0.2.2", 80, false, true },
+        /* A network of IPv6 that is wider than a notation for IPv4 denies that notation, and not IPv4. */
+        { NET_PUBLIC, "!2000::/3", NET_REFUSED, "2002:c000:202::1", 80, false, false },
+        { NET_PUBLIC, "!::/0", NET_REFUSED, "64:ff9b::192.0.2.2", 80, false, false },
+        { NET_PUBLIC, "!::/0", NET_REFUSED, "192.0.2.2", 80, false, true },
+        { NET_LISTED, "2000::/3", NET_REFUSED, "2002:a00:1::1", 80, false, false },
         { NET_NONE, "", NET_BY_NAME, "1.1.1.1", 80, false, false },
     };
 
@@ -277,18 +317,80 @@ static void test_addresses_are_judged_by_policy_reach_and_class(void **state)
     }
 }
 
+static void test_the_rule_that_denies_is_found(void **state)
+{
+    static const struct {
+        const char *rules, *what;
+        uint16_t    port;
+        const char *denial;     /* NULL: no rule denies it */
+    } cases[] = {
+        { "a.b", "c.d", 0, NULL },
+        { "!a.b", "a.b", 0, "a.b" },
+        { "a.b !*.b", "a.b", 443, "*.b" },
+        { "*.b !a.b:443", "a.b", 443, "a.b:443" },
+        { "*.b !a.b:443", "a.b", 80, NULL },
+        { "*.b !a.b:443", "a.b", 0, NULL },         /* the name resolves for its other ports */
+        { "!10.0.0.0/8", "10.1.2.3", 80, "10.0.0.0/8" },
+        { "!10.0.0.0/8:80", "10.1.2.3", 81, NULL },
+        { "!::ffff:10.1.2.3", "10.1.2.3", 80, "10.1.2.3" },
+        { "!2000::/3", "2001:db8::1", 80, "2000::/3" },
+        { "!10.0.0.0/8", "a.b", 80, NULL },
+        { "!a.b", "?", 0, NULL },
+    };
+    char shown[NET_RULE_TEXT];
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct net_policy policy = make_policy(NET_NONE, cases[i].rules);
+        const struct net_rule *denial = net_find_denial(&policy, cases[i].what, cases[i].port);
+        if (denial)
+            net_rule_show(denial, shown);
+        if (!denial != !cases[i].denial || (denial && strcmp(shown, cases[i].denial) != 0))
+            fail_msg("'%s' for %s: %s", cases[i].rules, cases[i].what, denial ? shown : "none");
+    }
+}
+
+static void test_a_rule_covers_another(void **state)
+{
+    static const struct {
+        const char *wide, *narrow;
+        bool        covers;
+    } cases[] = {
+        { "a.b", "a.b", true },             { "a.b", "a.b:443", true },
+        { "a.b:443", "a.b", false },        { "a.b:443", "a.b:443", true },
+        { "a.b:1-65535", "a.b", true },     { "*.b", "a.b", true },
+        { "*.b", "*.b", true },             { "*.b", "*.a.b", true },
+        { "*.a.b", "*.b", false },          { "a.b", "*.b", false },
+        { "a.b", "*.a.b", false },          { "10.0.0.0/8", "10.1.0.0/16:80", true },
+        { "10.1.0.0/16", "10.0.0.0/8", false }, { "0.0.0.0/0", "::1", false },
+        { "10.0.0.0/8", "a.b", false },     { "::/0", "2001:db8::1", true },
+    };
+    struct net_rule wide, narrow;
+    struct err e;
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        assert_int_equal(net_rule_parse("rule", cases[i].wide, true, &wide, &e), 0);
+        assert_int_equal(net_rule_parse("rule", cases[i].narrow, true, &narrow, &e), 0);
+        if (net_rule_covers(&wide, &narrow) != cases[i].covers)
+            fail_msg("%s, %s", cases[i].wide, cases[i].narrow);
+    }
+}
+
 static void test_the_host_itself_is_out_of_reach_for_callers_from_elsewhere(void **state)
 {
-    struct net_policy policy = make_policy(NET_LISTED, "127.0.0.1 10.0.0.1 a.localhost own.test");
+    struct net_policy policy = make_policy(NET_LISTED, "169.254.0.1 10.0.0.1 a.localhost own.test");
     struct net_address loopback = address_of("127.0.0.1"), own = address_of("10.0.0.1"), other = address_of("10.0.0.2");
+    struct net_address special = address_of("169.254.0.1");
 
     (void)state;
     assert_true(net_judge_address(&policy, NET_BY_LOOPBACK, &loopback, 80, true));
     assert_false(net_judge_address(&policy, NET_BY_LOOPBACK, &other, 80, false));
     assert_true(net_judge_address(&policy, NET_REFUSED, &own, 80, true));
+    assert_true(net_judge_address(&policy, NET_REFUSED, &special, 80, false));
     policy.no_host = 1;
     assert_false(net_judge_address(&policy, NET_BY_LOOPBACK, &loopback, 80, true));
-    assert_false(net_judge_address(&policy, NET_REFUSED, &loopback, 80, true));
+    assert_false(net_judge_address(&policy, NET_REFUSED, &special, 80, false));
     assert_false(net_judge_address(&policy, NET_REFUSED, &own, 80, true));
     assert_true(net_judge_address(&policy, NET_BY_NAME, &other, 80, false));
 }
@@ -311,6 +413,7 @@ static void test_a_policy_of_another_program_is_checked(void **state)
     INSANE(bad.rule[0].name[0] = '\0');
     INSANE(bad.rule[2].address.size = 5);
     INSANE(bad.rule[2].bits = 33);
+    INSANE(bad.rule[2].address = address_of("::ffff:10.0.0.1"); bad.rule[2].bits = 128);
     assert_true(net_name_clean("a.b2", 4, clean) && net_name_clean("1.a", 3, clean) && net_name_clean("a1.", 3, clean));
     assert_false(net_name_clean("127.1", 5, clean) || net_name_clean("2130706433", 10, clean));
 }
@@ -320,10 +423,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_rule_is_read_and_shown_in_its_shortest_form),
         cmocka_unit_test(test_what_is_no_rule_is_refused_with_its_position),
+        cmocka_unit_test(test_what_reaches_nothing_may_be_denied),
         cmocka_unit_test(test_bounds_are_read_alone_and_together),
         cmocka_unit_test(test_names_are_judged_by_rules),
         cmocka_unit_test(test_addresses_have_a_class_in_every_notation),
         cmocka_unit_test(test_addresses_are_judged_by_policy_reach_and_class),
+        cmocka_unit_test(test_the_rule_that_denies_is_found),
+        cmocka_unit_test(test_a_rule_covers_another),
         cmocka_unit_test(test_the_host_itself_is_out_of_reach_for_callers_from_elsewhere),
         cmocka_unit_test(test_a_policy_of_another_program_is_checked),
     };

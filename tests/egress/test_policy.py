@@ -106,6 +106,24 @@ def test_rules_that_cannot_be_read_start_nothing(world, tmp_path, option, rule, 
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize(
+    "options, url, said",
+    [
+        (["--net", "public", "--deny", "good.test"], "http://good.test/", "the network of this box refused good.test (denied by --deny good.test)"),
+        (["--net", "public", "--deny", "*.test"], "http://good.test/", "good.test (denied by --deny *.test)"),
+        (["--deny", "good.test"], "http://good.test/", "this box has no network: good.test (denied by --deny good.test) was refused"),
+        (["--allow", "good.test", "--deny", "good.test:80"], "http://good.test/", "good.test:80 (denied by --deny good.test:80)"),
+        (["--net", "public", "--deny", "203.0.113.0/24"], "http://203.0.113.10/", "203.0.113.10:80 (denied by --deny 203.0.113.0/24)"),
+        (["--allow", "four.test", "--deny", "203.0.113.10"], "http://four.test/",
+         "four.test:80 (it leads to 203.0.113.10, denied by --deny 203.0.113.10)"),
+    ],
+)  # fmt: skip
+def test_what_a_rule_denies_is_told_with_that_rule_and_no_advice_that_cannot_work(world, options, url, said):
+    done = world.box(options, *CURL, url)
+    assert done.code != 0 and f"{said}\n" in done.err and "allow it with" not in done.err, done.err
+    assert [one["rule"] for one in done.report["net"]["refused"]] == [None]
+
+
 def test_malformed_questions_are_answered(world):
     code = r"""
 import socket
@@ -193,6 +211,18 @@ def test_a_name_that_leads_to_the_host_or_to_metadata_is_refused(world, name):
         done = world.box(options, *CURL, f"http://{name}:8080/")
         assert done.code == 7, done.out
         assert done.refused == {(name, 8080)}
+
+
+@pytest.mark.parametrize("rule", ["::ffff:203.0.113.10", "::203.0.113.10", "64:ff9b::203.0.113.10", "2002:cb00:710a::/48"])
+def test_an_address_is_denied_in_every_notation(world, rule):
+    results, done = connect(world, ["--allow", "203.0.113.0/24", "--deny", rule], "::ffff:203.0.113.10|80", "203.0.113.10|80")
+    assert "open" not in results.values() and done.refused == {("203.0.113.10", 80)}
+
+
+@pytest.mark.parametrize("rule", ["127.0.0.1:18123", "::1", "127.0.0.0/8", "::ffff:127.0.0.1"])
+def test_a_rule_for_the_loopback_says_how_to_reach_the_host(world, rule):
+    done = world.box(["--allow", rule], "true")
+    assert done.code == 125 and "a server of the host is host.carrel.internal:PORT" in done.err, done.err
 
 
 def test_wildcards_reach_public_addresses_only(world):
@@ -401,7 +431,7 @@ def test_a_server_of_the_host_is_reached_by_curl_too(world):
         assert world.box(["--allow", "ollama.carrel.internal:8099"], *fetch, "http://ollama.carrel.internal:8099/").out == "200"
         other = world.box(["--allow", "host.carrel.internal:8099"], *fetch, "http://other.carrel.internal:8099/")
         assert other.code == 6 and other.refused == {("other.carrel.internal", 0)}
-        for options in (["--net", "public"], ["--allow", "*.internal"], ["--allow", "127.0.0.0/8"]):
+        for options in (["--net", "public"], ["--allow", "*.internal"], ["--allow", "0.0.0.0/0"]):
             assert world.box(options, *fetch, "http://host.carrel.internal:8099/").code != 0
     finally:
         listener.kill()

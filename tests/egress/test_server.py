@@ -6,14 +6,19 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
 
 from denied import deny
+from support import SDK
 from support.processes import children
 from support.server import Server
 from support.waiting import wait_for
+
+sys.path.insert(0, str(SDK))
+import carrel as sdk  # noqa: E402
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 FETCH = ["curl", "-sS", "--max-time", "20", "-o", "/dev/null", "-w", "%{http_code}"]
@@ -31,7 +36,7 @@ def entering(namespace):
 
 @pytest.fixture(scope="module")
 def server(world):
-    made = Server("--set", "networks.tests=good.test four.test:80", "--set", "network.deny=203.0.113.11 denied.test",
+    made = Server("--set", "networks.tests=good.test four.test:80", "--set", "networks.partly=*.test !good.test", "--set", "network.deny=203.0.113.11 denied.test",
                   "--set", f"templates.python.python={os.environ['KERNEL_PYTHON']}",
                   "--set", f"templates.online.python={os.environ['KERNEL_PYTHON']}", "--set", "templates.online.net=tests", prepare=entering(world.host))
     yield made
@@ -122,10 +127,47 @@ def test_networks_of_the_configuration_are_asked_for_by_name(server, box):
     assert answer.status == 400 and "'nonsense' is none" in answer.json["error"]["message"]
 
 
-def test_what_is_denied_to_all_stays_denied(server, box):
-    one = box(net={"public": True, "allow": ["203.0.113.11"]})
+def test_what_is_denied_to_all_stays_denied_and_is_told_so(server, box):
+    one = box(net={"public": True, "allow": ["203.0.113.0/24", "*.test"]})
     assert reaches(server, one)
-    assert not reaches(server, one, "http://203.0.113.11/")
+    for url, what, rule in (("http://203.0.113.11/", "203.0.113.11:80", "203.0.113.11"), ("http://denied.test/", "denied.test", "denied.test")):
+        refused = run(server, one, *FETCH, url)["refused"]
+        assert f"{what} (denied by the server's network.deny {rule})" in refused["message"] and refused["rule"] is None, refused
+    shown = server.admin.get(f"/v1/boxes/{one}/net").json["refused"]
+    assert {r["why"] for r in shown} == {"denied by the server's network.deny 203.0.113.11", "denied by the server's network.deny denied.test"}
+    assert {r["rule"] for r in shown} == {None}
+
+
+def test_what_a_box_or_its_named_network_denies_is_told_with_that_rule(server, box):
+    one = box(net={"public": True, "deny": ["good.test"]})
+    assert "good.test (denied by its rule deny good.test)" in run(server, one, *FETCH, "http://good.test/")["refused"]["message"]
+    one = box(net="partly")
+    assert reaches(server, one, "http://four.test/")
+    told = run(server, one, *FETCH, "http://good.test/")["refused"]
+    assert "good.test (denied by !good.test of its network, in the server's configuration)" in told["message"] and told["rule"] is None
+
+
+def test_rules_that_only_deny_are_kept_and_give_no_network(server, box):
+    denying = {"allow": [], "deny": ["good.test"], "public": False}
+    one = box(net={"deny": ["good.test"]})
+    shown = server.admin.get(f"/v1/boxes/{one}").json
+    assert shown["net"] == denying and server.admin.get(f"/v1/boxes/{one}/enforced").json["enforced"]["network"].startswith("none")
+    refused = run(server, one, *FETCH, "http://good.test/")["refused"]
+    assert refused == {"message": "this box has no network: good.test (denied by its rule deny good.test) was refused", "rule": None, "is_index": False}
+    assert "SSL_CERT_FILE" not in run(server, one, "env")["stdout"]
+    two = box(net={"allow": ["four.test"], "deny": ["good.test"]})
+    assert server.admin.patch(f"/v1/boxes/{two}", {"net": {"deny": ["good.test"]}}).json["net"] == denying
+    assert not reaches(server, two) and not reaches(server, two, "http://four.test/")
+
+
+@pytest.mark.parametrize("rule, denial", [("denied.test", "denied.test"), ("denied.test:443", "denied.test"), ("::ffff:203.0.113.11", "203.0.113.11")])
+def test_a_rule_for_what_the_server_denies_to_all_is_refused(server, box, rule, denial):
+    one = box(net={"allow": ["good.test"]})
+    said = f"is denied by this server (network.deny {denial})"
+    for answer in (server.admin.post("/v1/boxes", {"net": {"allow": [rule]}}), server.admin.patch(f"/v1/boxes/{one}", {"net": {"allow": [rule]}})):
+        assert answer.status == 403 and "net.allow[0]" in answer.json["error"]["message"] and said in answer.json["error"]["message"], answer.json
+    tried = server.carrel("net", one, "--allow", rule)
+    assert tried.returncode == 125 and said in tried.stderr and reaches(server, one), tried.stderr
 
 
 def test_what_a_box_denies_is_never_given_up_for_what_the_server_denies(server, box):
@@ -334,8 +376,80 @@ def test_a_box_can_ask_for_fewer_connections_and_bytes_than_the_server_gives(ser
     wait_for(lambda: not server.admin.get(f"{path}/net").json["connections"], "the first program's connections to end")
     assert run(server, one, "python3", "-c", script)["stdout"].split() == ["False"]
     assert "at most 3 connections" in server.carrel("net", one).stdout
-    assert server.carrel("net", one, "--allow", "good.test", "--net-limit", "connections=2,bandwidth=2M").returncode == 0
+    assert server.carrel("net", one, "--net-limit", "connections=2,bandwidth=2M").returncode == 0
     assert {**shown, "bandwidth": 2 << 20} == server.admin.get(path).json["net"]
+
+
+def shown_by(done):
+    """The policy that a change printed."""
+    assert done.returncode == 0, done.stderr
+    return [line.strip() for line in done.stdout.splitlines()]
+
+
+def test_the_command_line_adds_to_the_rules_of_a_box(server, box):
+    one = box(net={"allow": ["good.test", "four.test"], "deny": ["b.test"], "connections": 50})
+    change = lambda *options: shown_by(server.carrel("net", one, *options))  # noqa: E731
+    kept = ["network:", "allow good.test", "allow four.test"]
+    assert change("--allow", "other.test") == [*kept, "allow other.test", "deny b.test", "at most 50 connections"]
+    assert change("--deny", "x.test") == [*kept, "allow other.test", "deny b.test", "deny x.test", "at most 50 connections"]
+    assert reaches(server, one) and reaches(server, one, "http://four.test/")
+    assert change("--allow", "GOOD.test.", "--deny", "b.test", "--net-limit", "bandwidth=1M") == [
+        *kept, "allow other.test", "deny b.test", "deny x.test", "at most 50 connections", "at most 1M in a second"]
+    assert change("--remove", "other.test", "--remove", "Four.test", "--remove", "b.test", "--remove", "x.test") == [
+        "network:", "allow good.test", "at most 50 connections", "at most 1M in a second"]
+    assert reaches(server, one) and not reaches(server, one, "http://four.test/")
+    assert change("--net", "public") == ["network: public, and", "allow good.test", "at most 50 connections", "at most 1M in a second"]
+    assert change("--remove", "public") == ["network:", "allow good.test", "at most 50 connections", "at most 1M in a second"]
+    assert change("--net", "none") == ["network: none"] and change("--net", "public") == ["network: public"]
+    assert change("--net", "none") == ["network: none"]
+    assert server.admin.get(f"/v1/boxes/{one}").json["net"] == "none"
+
+
+def test_a_rule_that_denies_stays_whatever_is_allowed_later(server, box):
+    one = box()
+    assert shown_by(server.carrel("net", one, "--deny", "good.test")) == ["network: none, and", "deny good.test"]
+    assert shown_by(server.carrel("net", one, "--net", "public")) == ["network: public, and", "deny good.test"]
+    assert not reaches(server, one) and reaches(server, one, "http://four.test/")
+    refused = server.carrel("net", one, "--allow", "good.test:80")
+    assert refused.returncode == 125 and refused.stderr == (
+        "carrel: --allow good.test:80: the box's rule 'deny good.test' denies it; add --remove good.test to take that rule away\n")
+    assert shown_by(server.carrel("net", one, "--remove", "good.test", "--allow", "good.test:80")) == ["network: public, and", "allow good.test:80"]
+    assert reaches(server, one)
+
+
+def test_a_change_of_rules_that_is_none_says_so(server, box):
+    one = box(net={"allow": ["good.test"]})
+    missing = server.carrel("net", one, "--remove", "other.test")
+    assert missing.returncode == 125 and f"no rule other.test; 'carrel net {one}' shows its rules" in missing.stderr, missing.stderr
+    for options in (("--net", "none"), ("--net", "tests")):
+        both = server.carrel("net", one, *options, "--remove", "good.test")
+        assert both.returncode == 125 and "--remove" in both.stderr and "excludes" in both.stderr, both.stderr
+    assert shown_by(server.carrel("net", one, "--net", "tests")) == ["network: tests"]
+    for option in (("--allow", "other.test"), ("--deny", "other.test"), ("--remove", "good.test"), ("--net-limit", "connections=3")):
+        named = server.carrel("net", one, *option)
+        assert named.returncode == 125 and "tests" in named.stderr and f"carrel net {one} --net none" in named.stderr, named.stderr
+    assert server.admin.get(f"/v1/boxes/{one}").json["net"] == "tests"
+
+
+def test_a_limit_goes_with_the_last_rule_that_allows(server, box):
+    one = box(net={"allow": ["good.test"], "deny": ["b.test"], "connections": 5})
+    assert shown_by(server.carrel("net", one, "--remove", "good.test")) == ["network: none, and", "deny b.test"]
+
+
+def test_rules_are_added_and_update_replaces_them(server):
+    with sdk.Box(server=sdk.Carrel(server.url), net={"allow": ["a.test"], "deny": ["b.test"], "connections": 50}) as box:
+        box.add_rules(allow=["c.test", "a.test"], deny=["d.test"])
+        assert box.raw["net"] == {"allow": ["a.test", "c.test"], "deny": ["b.test", "d.test"], "public": False, "connections": 50}
+        box.update(allow=["e.test"])
+        assert box.raw["net"] == {"allow": ["e.test"], "deny": [], "public": False}
+        box.update(net="public")
+        box.add_rules(deny=["b.test"])
+        assert box.raw["net"] == {"allow": [], "deny": ["b.test"], "public": True}
+        box.update(net="none")
+        box.add_rules(allow=["a.test"])
+        assert box.raw["net"]["allow"] == ["a.test"]
+        with pytest.raises(TypeError):
+            box.add_rules(allow="a.test")
 
 
 @pytest.mark.parametrize("net, word", [
@@ -370,6 +484,30 @@ def test_kernels_of_the_gateway_have_the_network_of_their_template(server):
     finally:
         for kernel in made.values():
             server.admin.delete(f"/api/kernels/{kernel}")
+
+
+def test_kernels_of_a_template_with_a_policy_wait_ready_and_have_its_network(server):
+    """The box is made again until the family has parked one."""
+    made, ways = [], []
+
+    def parked():
+        path = "/v1/boxes/" + server.admin.post("/v1/boxes", {"template": "online"}).json["id"]
+        made.append(path)
+        assert server.admin.post(path + "/run", {"code": "1"}).status == 200
+        ways.append(server.admin.get(path + "/kernels/default").json["way"])
+        if ways[-1] != "parked":
+            server.admin.delete(made.pop())
+        return ways[-1] == "parked"
+    try:
+        wait_for(parked, lambda: f"{ways}\n{server.log_text()}", deadline_s=60)
+        assert server.admin.get(made[-1]).json["net"] == "tests"
+        one = made[-1].rpartition("/")[2]
+        assert reaches(server, one) and not reaches(server, one, "http://other.test/")
+        code = "import urllib.request as u\nprint(u.urlopen('http://good.test/', timeout=20).status)"
+        assert server.admin.post(made[-1] + "/run", {"code": code}).json["stdout"] == "200\n"
+    finally:
+        for path in made:
+            server.admin.delete(path)
 
 
 def process_of(server, word):

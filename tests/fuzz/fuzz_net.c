@@ -25,6 +25,17 @@ static void try_rule(const char *text)
         HOLDS(net_judge_name(&policy, rule.name, rule.first) == NET_REFUSED);
 }
 
+/* In every notation of an address, a rule that denies it does. */
+static void try_address(const char *text)
+{
+    struct net_policy policy = { .mode = NET_PUBLIC, .n_rules = 1 };
+    struct net_address address = { 0 };
+    struct err e;
+
+    if (net_address_parse(text, &address) && net_rule_parse("--deny", text, true, &policy.rule[0], &e) == 0)
+        HOLDS(net_policy_is_sane(&policy) && !net_judge_address(&policy, NET_BY_NAME, &address, 443, false));
+}
+
 static void try_policy(const uint8_t *data, size_t size)
 {
     static struct net_policy policy;
@@ -46,6 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *text = fuzz_string(data, size), clean[NET_NAME_SIZE], again[NET_NAME_SIZE];
 
     try_rule(text);
+    try_address(text);
     if (net_name_clean(text, size, clean))
         HOLDS(net_name_clean(clean, strlen(clean), again) && strcmp(clean, again) == 0);
     try_policy(data, size);

@@ -14,7 +14,8 @@ enum { WORDS_MAX = 32 };
 
 static struct run_options options;
 static struct err e;
-static char *caller_environment[] = { (char[]){ "TERM=vt100" }, (char[]){ "TOKEN=t0" }, (char[]){ "EMPTY=" }, NULL };
+static char *caller_environment[] = { (char[]){ "TERM=vt100" }, (char[]){ "TOKEN=t0" }, (char[]){ "EMPTY=" },
+                                      (char[]){ "KEY=0123456789abcdef" }, NULL };
 
 static int stop(void **state)
 {
@@ -144,6 +145,23 @@ static void test_flags(void **state)
     assert_true(options.help);
     GOOD("-h");
     assert_true(options.help);
+}
+
+static void test_networks_and_rules_in_any_order(void **state)
+{
+    (void)state;
+    GOOD("--net", "public", "--allow", "a.org", "--net", "public", "x");
+    assert_int_equal(options.net.mode, NET_PUBLIC);
+    assert_int_equal(options.net.n_rules, 1);
+    GOOD("--deny", "a.org", "--net", "public", "x");
+    assert_int_equal(options.net.mode, NET_PUBLIC);
+    assert_int_equal(options.net.n_rules, 1);
+    GOOD("--net-limit", "connections=3", "--net", "public", "x");
+    GOOD("--net", "none", "--net", "none", "x");
+    assert_int_equal(options.net.mode, NET_NONE);
+    /* A key allows its host by itself. */
+    GOOD("--key", "KEY@api.example.org", "--net", "none", "x");
+    assert_int_equal(options.net.mode, NET_LISTED);
 }
 
 static void test_user_and_profile(void **state)
@@ -322,12 +340,20 @@ static void test_impossible_values_are_told(void **state)
     BAD("--output-limit must be more than 0", "--output-limit", "0", "x");
     BAD("--user root is not understood; use UID or UID:GID in numbers", "--user", "root", "x");
     BAD("--profile open: use strict, standard or system", "--profile", "open", "x");
-    BAD("--net host: use none or public", "--net", "host", "x");
+    BAD("--net host: a run has the networks none and public", "--net", "host", "x");
     BAD("--allow 'exa mple.org', character 4: names have letters", "--allow", "exa mple.org", "x");
     BAD("--allow '*', character 1: this would be every name", "--allow", "*", "x");
     BAD("--deny '10.1.2.3/16', character 10: the address has bits beyond", "--deny", "10.1.2.3/16", "x");
     BAD("--allow '[::1', character 2: an IPv6 address", "--allow", "[::1", "x");
     BAD("--allow 'a.org:0', character 7: ports are numbers", "--allow", "a.org:0", "x");
+    BAD("--net none excludes --allow", "--net", "none", "--allow", "a.org", "x");
+    BAD("--net none excludes --allow", "--allow", "a.org", "--net", "none", "x");
+    BAD("--net none excludes --deny", "--net", "none", "--deny", "a.org", "x");
+    BAD("--net none excludes --deny", "--deny", "a.org", "--net", "none", "x");
+    BAD("--net none excludes --net-limit", "--net-limit", "connections=3", "--net", "none", "x");
+    BAD("--net public and --net none exclude each other", "--net", "public", "--net", "none", "x");
+    BAD("--net none and --net public exclude each other", "--net", "none", "--net", "public", "x");
+    BAD("--net public and --net none exclude each other", "--allow", "a.org", "--net", "public", "--net", "none", "x");
     BAD("--net-limit speed=3: use connections=100", "--allow", "a.org", "--net-limit", "speed=3", "x");
     BAD("--net-limit goes with --allow", "--net-limit", "connections=3", "x");
     BAD("--workdir tmp: use an absolute path in the box", "--workdir", "tmp", "x");
@@ -358,6 +384,7 @@ int main(void)
         cmocka_unit_test_teardown(test_both_ways_to_write_a_value, stop),
         cmocka_unit_test_teardown(test_the_command_begins_where_the_options_end, stop),
         cmocka_unit_test_teardown(test_flags, stop),
+        cmocka_unit_test_teardown(test_networks_and_rules_in_any_order, stop),
         cmocka_unit_test_teardown(test_user_and_profile, stop),
         cmocka_unit_test_teardown(test_environment_options, stop),
         cmocka_unit_test_teardown(test_ten_thousand_variables_work, stop),

@@ -15,7 +15,7 @@ from . import leases, local
 from .cells import Answer, Collector, Kernel, Result, made, result_of, run_body
 from .errors import CarrelError, Conflict, ExecFailed, ExecTimeout, NotFound
 from .files import Files
-from .network import net_body, refused_line, update_body
+from .network import added_body, net_body, refused_line, update_body
 from .outputs import ExecLogs, bytes_of, gather, marked
 from .ports import Ports
 from .named import Keys, Secrets, keys_body, secret_bytes, secret_path, secrets_body
@@ -510,8 +510,14 @@ class Box:
 
     def update(self, **changes: Any) -> None:
         """Changes limits (a mapping), ttl, idle_timeout or labels; or, in a separate call, the network: net, allow, deny as for Box().
-        Connections that are no longer allowed are cut."""
+        That is then the whole network: rules that are not given are gone, and connections that are no longer allowed are cut. To
+        add rules use add_rules()."""
         self.raw = self._transport.call("PATCH", self._path, json_body=update_body(changes))
+
+    def add_rules(self, *, allow: Sequence[str] = (), deny: Sequence[str] = ()) -> None:
+        """Adds rules to the box's network, which keeps those that it has. Of two changes at the same time the last one holds."""
+        now = self._transport.call("GET", self._path)["net"]
+        self.raw = self._transport.call("PATCH", self._path, json_body={"net": added_body(now, allow, deny)})
 
     def net(self) -> Raw:
         """The box's network rules, its live connections, and its refused ones with the rules that would allow them."""

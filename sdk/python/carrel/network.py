@@ -17,6 +17,19 @@ def net_body(net: str | Mapping[str, Any] | None, allow: Sequence[str] | None, d
     return {"allow": list(allow or ()), "deny": list(deny or ()), "public": net == "public"}
 
 
+def added_body(now: str | Raw, allow: Sequence[str], deny: Sequence[str]) -> Raw:
+    """A box's present network, with further rules."""
+    if isinstance(allow, str) or isinstance(deny, str):
+        raise TypeError("allow and deny are lists of rules, as in allow=[\"index.example.org\"]")
+    if isinstance(now, str) and now not in ("none", "public"):
+        raise ValueError(f"the box has the network {now!r} of the server's configuration, whose rules are fixed; update(net=\"none\") takes it away")
+    body: Raw = {"public": now == "public"} if isinstance(now, str) else dict(now)
+    for key, more in (("allow", allow), ("deny", deny)):
+        there = list(body.get(key, ()))
+        body[key] = there + [rule for rule in dict.fromkeys(more) if rule not in there]
+    return body
+
+
 def update_body(changes: Mapping[str, Any]) -> Raw:
     body = {k: v for k, v in changes.items() if k not in ("net", "allow", "deny")}
     if len(body) != len(changes):

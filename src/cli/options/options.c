@@ -1,6 +1,6 @@
 /* A table of options, each with a function that reads its value into struct run_options. Values that depend on one
  * another (user and profile, the default environment) are settled after all options. The last occurrence of an option
- * counts; --env, --env-file, --pass-env, --mount, --allow and --deny add. */
+ * counts; --env, --env-file, --pass-env, --mount, --allow and --deny add, and two different --net are refused. */
 #include "cli/options/options.h"
 
 #include <ctype.h>
@@ -15,6 +15,7 @@
 #include "cli/options/envlist.h"
 #include "cli/options/exec_limits.h"
 #include "cli/options/mountarg.h"
+#include "cli/options/netarg.h"
 #include "base/suggest.h"
 #include "devices/cdi.h"
 #include "proto/certificates.h"
@@ -216,36 +217,27 @@ static int read_no_proc(struct option_reader *r, const char *value, struct err *
 
 static int read_net(struct option_reader *r, const char *value, struct err *e)
 {
-    struct net_policy *net = &r->options->net;
-
-    if (strcmp(value, "public") == 0)
-        net->mode = NET_PUBLIC;
-    else if (strcmp(value, "none") == 0)
-        net->mode = NET_NONE;
-    else
-        return err_set(e, EINVAL, STEP_USAGE, "--net %s: use none or public; single names and addresses are allowed "
-                       "with --allow", parse_quote(value).text);
-    return 0;
+    return netarg_add(r->options, "--net", value, e);
 }
 
 static int read_allow(struct option_reader *r, const char *value, struct err *e)
 {
-    return net_policy_add(&r->options->net, "--allow", value, false, e);
+    return netarg_add(r->options, "--allow", value, e);
 }
 
 static int read_deny(struct option_reader *r, const char *value, struct err *e)
 {
-    return net_policy_add(&r->options->net, "--deny", value, true, e);
+    return netarg_add(r->options, "--deny", value, e);
+}
+
+static int read_net_limit(struct option_reader *r, const char *value, struct err *e)
+{
+    return netarg_add(r->options, "--net-limit", value, e);
 }
 
 static int read_key(struct option_reader *r, const char *value, struct err *e)
 {
     return keyarg_add(r->options, value, r->environment, e);
-}
-
-static int read_net_limit(struct option_reader *r, const char *value, struct err *e)
-{
-    return net_bounds_parse("--net-limit", value, &r->options->net_bounds, e);
 }
 
 static int read_profile(struct option_reader *r, const char *value, struct err *e)
@@ -514,15 +506,13 @@ static int settle_command(struct option_reader *reader, const char *word, char *
     if (options->zygote && options->n_devices)
         return err_set(e, ENOTSUP, STEP_USAGE, "--device and --zygote exclude each other: a zygote would reach every "
                        "device of its boxes");
-    if (options->zygote && options->net.mode != NET_NONE)
-        return err_set(e, ENOTSUP, STEP_USAGE, "--allow and --net cannot be used with --zygote");
     if (options->box.limits.cpu_milli && options->box.limits.cpu_request_milli > options->box.limits.cpu_milli)
         return err_set(e, EINVAL, STEP_USAGE, "--request-cpus is more than --cpus");
     if (options->given.memory_bytes && options->request_memory_bytes > options->box.limits.memory_bytes)
         return err_set(e, EINVAL, STEP_USAGE, "--request-memory is more than --memory");
-    if (options->net.mode == NET_NONE && (options->net_bounds.connections || options->net_bounds.bytes_per_second))
-        return err_set(e, EINVAL, STEP_USAGE, "--net-limit goes with --allow or --net public: this box has no network");
-    int r = settle_terminal(reader, e);
+    int r = netarg_settle(options, e);
+    if (r == 0)
+        r = settle_terminal(reader, e);
     if (r == 0)
         r = keyarg_settle(options, &reader->env, reader->environment, e);
     if (r == 0)

@@ -11,6 +11,7 @@
 #include "cli/options/keyarg.h"
 #include "proto/create.h"
 #include "proto/net.h"
+#include "proto/net_options.h"
 #include "proto/packages.h"
 
 struct run_options {
@@ -24,6 +25,7 @@ struct run_options {
     uint64_t            request_memory_bytes;   /* of a server's box; requests.cpus is in box.limits */
     const char         *report_path;    /* NULL: none */
     const char         *zygote;         /* NULL: none */
+    struct net_options  net_options;
     struct net_policy   net;
     struct net_bounds   net_bounds;
     struct packages     packages;

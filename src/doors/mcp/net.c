@@ -80,7 +80,7 @@ static json_t *reach(const struct mcp_call *c)
         net = json_incref(c->net);
     else if (!c->box && config->n_templates && config->template[0].net[0])
         net = json_string(config->template[0].net);
-    if (json_is_string(net) && strcmp(json_string_value(net), "none") == 0) {
+    if (!net_allows(net) || (json_is_string(net) && strcmp(json_string_value(net), "none") == 0)) {
         json_decref(net);
         net = NULL;
     }

@@ -457,7 +457,7 @@ int box_update_net(struct box *b, json_t *net, box_callback *call, void *arg, st
     box_save(b);
     box_event(b, "updated", NULL);
     /* A policy takes effect at once; a new network when the keeper has made it. */
-    b->has_network |= net != NULL;
+    b->has_network |= net_allows(net);
     net_box_tell(b);
     q.has_network = b->has_network;
     bool joins = q.has_network && find_net_call(b->front, b, NET_ASKS);

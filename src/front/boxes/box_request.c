@@ -167,7 +167,6 @@ static int take_net(const char *name, json_t *v, void *into, struct err *e)
     struct box_request *c = into;
 
     c->settings.net_said = true;
-    c->net = v;
     return net_take(&c->front->config, name, v, &c->settings.net, e);
 }
 
@@ -284,8 +283,6 @@ int box_request_read(struct box_request *c, json_t *root, struct err *e)
         r = err_set(e, EINVAL, STEP_USAGE, "requests.memory cannot be \"max\"");
     if (r == 0)
         r = box_request_check_limits(config, &c->settings.limits, e);
-    if (r == 0 && c->settings.keys && !c->settings.net)
-        c->settings.net = net_denials(c->net);
     if (r == 0)
         r = secret_uses_check_env(c->settings.secrets, c->settings.env, e);
     if (r == 0)

@@ -14,7 +14,6 @@ struct box_request {
     const struct identity     *who;
     const struct http_request *r;           /* carries the descriptors for mounts */
     const char                *name;        /* read; NULL: none. Borrowed from the JSON */
-    json_t                    *net;         /* the same: as the caller wrote it */
     struct box_settings        settings;    /* result; owned by the reader until boxes_create() takes them */
 };
 

@@ -41,7 +41,7 @@ void box_settings_init(struct box_settings *s)
 
 bool box_settings_have_net(const struct box_settings *s)
 {
-    return s->net || s->keys;
+    return net_allows(s->net) || s->keys;
 }
 
 void box_settings_done(struct box_settings *s)

@@ -51,7 +51,7 @@ struct box_settings {
     json_t             *secrets;        /* owned: which and where (secret_uses.h); NULL: none */
     json_t             *labels;         /* owned: object of strings */
     bool                net_said, volumes_said, packages_said, keys_said;   /* the caller set them, or none */
-    json_t             *net;            /* owned: its rules, from net_take(); NULL: no network */
+    json_t             *net;            /* owned: its rules, from net_take(); NULL: none; see net_allows() */
     json_t             *keys;           /* owned: from keys_take(), each of which allows its host; NULL: none */
 };
 

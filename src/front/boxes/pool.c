@@ -20,6 +20,7 @@
 #include "front/boxes/families.h"
 #include "front/front.h"
 #include "front/keeper_link.h"
+#include "front/net/net.h"
 
 enum { QUIET_MS = 10, IDLE_MS = 60000, IDLE_SIZE = 1, BACKOFF_MS = 1000, BACKOFF_MOST_MS = 60000 };
 enum { KINDS = KEEPER_FAMILIES + 1 };
@@ -71,7 +72,7 @@ static bool fits(const struct pool *pool, const struct box_settings *s, uint32_t
     bool fits = describe(pool, kind, &wanted) > 0 && limits_equal(&s->limits, &wanted.limits) &&
                 s->requests.cpu_milli == wanted.requests.cpu_milli && s->profile == wanted.profile &&
                 s->uid == wanted.uid && s->gid == wanted.gid &&
-                !s->net == !wanted.net && !s->keys && strcmp(s->hostname, wanted.hostname) == 0 &&
+                net_allows(s->net) == net_allows(wanted.net) && !s->keys && strcmp(s->hostname, wanted.hostname) == 0 &&
                 box_mounts_are_alike(pool->front, &s->mounts, &wanted.mounts);
 
     box_settings_done(&wanted);

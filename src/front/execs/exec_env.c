@@ -10,6 +10,7 @@
 #include "front/boxes/boxes.h"
 #include "front/front.h"
 #include "front/keys/keys.h"
+#include "front/net/net.h"
 #include "front/secrets/secret_uses.h"
 #include "proto/certificates.h"
 #include "proto/defaults.h"
@@ -103,13 +104,13 @@ int exec_env_make(const struct box *box, uint32_t template, json_t *const *more,
     static const char *const certificates[] = CERTIFICATES_VARIABLES;
     const struct box_mounts *mounts = &box->settings.mounts;
     bool is_on_host = !box_mounts_number(mounts, MOUNT_ROOT);
-    const char *file = box->settings.net && is_on_host ? box->front->config.certificates : NULL;
+    const char *file = net_allows(box->settings.net) && is_on_host ? box->front->config.certificates : NULL;
     json_t *all = json_pack("{s:s,s:s,s:s,s:s}", "PATH", box_mounts_path(box->front, mounts, template, path), "LANG",
                             BOX_LANG, "LC_ALL", BOX_LANG, "HOME", BOX_HOME);
 
     for (size_t i = 0; all && file && i < sizeof certificates / sizeof *certificates; i++)
         (void)!json_object_set_new(all, certificates[i], json_string(file));
-    if (all && box->settings.net)
+    if (all && net_allows(box->settings.net))
         json_object_set_new(all, "PYTHONPATH", json_string(BOX_SITE));
     if (all && box_mounts_find(mounts, MOUNT_PACKAGES))
         json_object_set_new(all, "VIRTUAL_ENV", json_string(PACKAGES_PLACE));

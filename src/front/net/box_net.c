@@ -8,6 +8,9 @@
 #include "front/boxes/box_parts.h"
 #include "front/front.h"
 
+/* Before a rule of the box's own, in answers of the API. */
+#define DENY "its rule deny "
+
 enum { EVENT_EVERY_US = 1000000, LINE_MOST = 2048 };
 
 struct box_net *box_net_of(struct box *b)
@@ -69,17 +72,32 @@ void net_box_usage(const struct box *b, struct jsonout *j)
     jsonout_close(j);
 }
 
-static json_t *refusal_json(const struct net_refusal *one)
+/* Its rules, without those of keys: with these alone a box has no network. */
+static const struct net_policy *policy_of(const struct box *b)
+{
+    static struct net_policy policy;
+
+    net_policy_of(&b->front->config, b->settings.net, NULL, b->owner_uid != (uid_t)-1, &policy);
+    return &policy;
+}
+
+static json_t *refusal_json(const struct net_refusal *one, const struct net_policy *policy)
 {
     static const char *const why[] = { "not allowed", "its address is not allowed", "another TLS server name",
                                        "too many connections", "the host's resolver did not answer",
                                        "UDP is not carried" };
     size_t known = one->why < sizeof why / sizeof *why ? one->why : 0;
     char rule[NET_RULE_TEXT];
+    struct buf denial;
 
-    net_refusal_rule(one, rule);
-    return json_pack("{s:s,s:i,s:I,s:s,s:s?}", "name", one->what, "port", (int)one->port, "count",
-                     (json_int_t)one->count, "why", why[known], "rule", rule[0] ? rule : NULL);
+    buf_init(&denial, LINE_MOST);
+    bool is_denied = net_refusal_denial(one, policy, DENY, &denial);
+    net_refusal_rule(one, policy, rule);
+    json_t *shown = json_pack("{s:s,s:i,s:I,s:s,s:s?}", "name", one->what, "port", (int)one->port, "count",
+                              (json_int_t)one->count, "why", is_denied ? buf_string(&denial) : why[known], "rule",
+                              rule[0] ? rule : NULL);
+    buf_done(&denial);
+    return shown;
 }
 
 void box_net_refused(struct box *b, const struct egress_refused *word)
@@ -97,7 +115,7 @@ void box_net_refused(struct box *b, const struct egress_refused *word)
     net->told_us = now;
     for (size_t i = 0; i < net->refusals.n; i++)
         if (net->refusals.list[i].last_us == at)
-            box_event(b, "net", refusal_json(&net->refusals.list[i]));
+            box_event(b, "net", refusal_json(&net->refusals.list[i], policy_of(b)));
 }
 
 void net_box_name_refused(struct box *b, const char *name)
@@ -126,7 +144,7 @@ json_t *net_box_refused(struct box *b, uint64_t since_us)
     if (!b->net)
         return NULL;
     buf_init(&line, LINE_MOST);
-    if (refusals_write(&b->net->refusals, since_us, b->settings.net != NULL, &line, rule))
+    if (refusals_write(&b->net->refusals, since_us, policy_of(b), DENY, &line, rule))
         told = json_pack("{s:s,s:s?,s:b}", "message", buf_string(&line), "rule", rule[0] ? rule : NULL, "is_index",
                          refusals_are_of_index(rule));
     buf_done(&line);
@@ -135,11 +153,12 @@ json_t *net_box_refused(struct box *b, uint64_t since_us)
 
 json_t *box_net_json(const struct box *b, json_t *connections)
 {
+    const struct net_policy *policy = policy_of(b);
     json_t *refused = json_array();
     const struct egress_usage *usage = b->net ? &b->net->total : &(struct egress_usage){ .live = 0 };
 
     for (size_t i = 0; b->net && i < b->net->refusals.n; i++)
-        json_array_append_new(refused, refusal_json(&b->net->refusals.list[i]));
+        json_array_append_new(refused, refusal_json(&b->net->refusals.list[i], policy));
     return json_pack("{s:o,s:o,s:o,s:I,s:I,s:I,s:I}", "net",
                      b->settings.net ? json_incref(b->settings.net) : json_string("none"), "connections", connections,
                      "refused", refused, "bytes_sent", (json_int_t)usage->sent, "bytes_received",

@@ -19,9 +19,8 @@ struct config;
 /* The member "net" of a request: "none", "public", the name of a network of the configuration, or {"allow": [...],
  * "deny": [...], "public": true}. *ret: in the stored form, a new reference; NULL: none. */
 MUST_CHECK int net_take(const struct config *config, const char *name, json_t *value, json_t **ret, struct err *e);
-/* From a valid "net" that only denies, in the stored form: a box with keys has a network all the same. A new reference;
- * NULL: it is another one. */
-json_t        *net_denials(json_t *value);
+/* Whether the stored form allows something, so that the box has a network: it may be NULL, or only deny. */
+bool           net_allows(const json_t *net);
 /* The policy for egress, including the configuration's rules that deny for all, and those by which keys allow their
  * hosts. is_local: for a user of this machine,
  * who can reach the host's own addresses anyway. */

@@ -112,6 +112,28 @@ static int take_name(const struct config *config, const char *name, json_t *v, j
                    "network that the server's configuration names; '%s' is none", name, parse_quote(text).text);
 }
 
+/* A rule that could never allow anything is not taken as if it did. name: "net". */
+static int check_denied(const struct config *config, const char *name, const struct net_policy *policy, struct err *e)
+{
+    char asked[NET_RULE_TEXT], denial[NET_RULE_TEXT];
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < policy->n_rules; i++) {
+        const struct net_rule *rule = &policy->rule[i];
+        if (rule->denies)
+            continue;
+        for (uint32_t k = 0; k < config->network_deny.n_rules; k++)
+            if (net_rule_covers(&config->network_deny.rule[k], rule)) {
+                net_rule_show(rule, asked);
+                net_rule_show(&config->network_deny.rule[k], denial);
+                return err_set(e, EPERM, STEP_USAGE, "%s.allow[%u]: %s is denied by this server (network.deny %s)",
+                               name, n, parse_quote(asked).text, parse_quote(denial).text);
+            }
+        n++;
+    }
+    return 0;
+}
+
 int net_take(const struct config *config, const char *name, json_t *value, json_t **ret, struct err *e)
 {
     static const struct body_field fields[] = {
@@ -143,11 +165,13 @@ int net_take(const struct config *config, const char *name, json_t *value, json_
     if (config->network_ask != NETWORK_ANY)
         return err_set(e, EPERM, STEP_USAGE, "%s: this server allows only the networks that its configuration names",
                        name);
+    if ((r = check_denied(config, name, &body.policy, e)) < 0)
+        return r;
     *ret = NULL;
     if (!body.is_public && body.policy.mode == NET_NONE && (body.bounds.connections || body.bounds.bytes_per_second))
         return err_set(e, EINVAL, STEP_USAGE, "%s: connections and bandwidth go with rules; say all of them", name);
-    if (!body.is_public && body.policy.mode == NET_NONE)
-        return 0;       /* no connection is allowed */
+    if (!body.is_public && body.policy.n_rules == 0)
+        return 0;       /* no connection is allowed; rules that only deny are kept for later */
     *ret = json_pack("{s:o,s:o,s:b}", "allow", show_rules(&body.policy, false), "deny", show_rules(&body.policy, true),
                      "public", body.is_public);
     if (*ret && body.bounds.connections)
@@ -157,13 +181,10 @@ int net_take(const struct config *config, const char *name, json_t *value, json_
     return *ret ? 0 : err_at(e, ENOMEM, STEP_MEMORY, 0, name);
 }
 
-json_t *net_denials(json_t *value)
+bool net_allows(const json_t *net)
 {
-    json_t *deny = json_object_get(value, "deny");
-    bool denies_only = json_array_size(deny) > 0 && json_array_size(json_object_get(value, "allow")) == 0 &&
-                       !json_is_true(json_object_get(value, "public"));
-
-    return denies_only ? json_pack("{s:[],s:O,s:b}", "allow", "deny", deny, "public", false) : NULL;
+    return net && !(json_is_object(net) && json_array_size(json_object_get(net, "allow")) == 0 &&
+                    !json_is_true(json_object_get(net, "public")));
 }
 
 void net_bounds_of(const struct config *config, const json_t *net, struct net_bounds *ret)
@@ -219,8 +240,10 @@ static void add_keys(struct net_policy *policy, const json_t *keys)
 static void add_network(struct net_policy *policy, const struct net_policy *network)
 {
     policy->mode = network->mode > policy->mode ? network->mode : policy->mode;
-    for (uint32_t i = 0; i < network->n_rules && policy->n_rules < NET_RULES; i++)
-        policy->rule[policy->n_rules++] = network->rule[i];
+    for (uint32_t i = 0; i < network->n_rules && policy->n_rules < NET_RULES; i++) {
+        policy->rule[policy->n_rules] = network->rule[i];
+        policy->rule[policy->n_rules++].origin = NET_OF_NETWORK;
+    }
 }
 
 void net_policy_of(const struct config *config, const json_t *net, const json_t *keys, bool is_local,
@@ -251,9 +274,10 @@ void net_policy_of(const struct config *config, const json_t *net, const json_t 
         *ret = (struct net_policy){ .mode = NET_NONE };
         return;
     }
-    memcpy(&ret->rule[ret->n_rules], config->network_deny.rule,
-           config->network_deny.n_rules * sizeof ret->rule[0]);
-    ret->n_rules += config->network_deny.n_rules;
+    for (uint32_t i = 0; i < config->network_deny.n_rules; i++) {
+        ret->rule[ret->n_rules] = config->network_deny.rule[i];
+        ret->rule[ret->n_rules++].origin = NET_OF_SERVER;
+    }
 }
 
 int net_check_keys(const struct config *config, const json_t *net, const json_t *keys, struct err *e)

@@ -257,10 +257,7 @@ static int patch_net(const char *name, json_t *v, void *into, struct err *e)
     struct patch *p = into;
 
     p->has_net = true;
-    int r = net_take(&p->ask->front->config, name, v, &p->net, e);
-    if (r == 0 && !p->net && p->ask->box->settings.keys)
-        p->net = net_denials(v);
-    return r;
+    return net_take(&p->ask->front->config, name, v, &p->net, e);
 }
 
 static void on_changed(struct box *box, const struct err *e, void *arg)
