@@ -44,6 +44,7 @@ struct broker {
     struct loop_fd    owner, egress;        /* fds are owned */
     unsigned          n_owners;             /* so far: a server's front may be restarted */
     bool              outlives_owner;
+    char              why_unable[200];      /* "": it can. Else the owner gets this reason, and no box is taken */
     SSL_CTX          *outward;              /* for upstreams: verifies by the host's authorities */
     STACK_OF(X509)   *authorities;          /* of the host */
     struct keybox    *bucket[BROKER_BUCKETS], *retired;

@@ -75,11 +75,22 @@ static void set_egress(struct broker *b, int fd)
         fd_close(fd);
 }
 
+static void drop_frame(const int *fds, size_t n)
+{
+    explicit_bzero(&frame, sizeof frame);
+    for (size_t i = 0; i < n; i++)
+        fd_close(fds[i]);
+}
+
 static void on_owners_frame(struct broker *b, size_t size, int *fds, size_t n)
 {
     struct err e = { 0 };
     size_t expected = 0;
 
+    if (b->why_unable[0]) {
+        drop_frame(fds, n);
+        return;
+    }
     switch (frame.head.type) {
     case BROKER_KEY:
         expected = sizeof frame.key;
@@ -111,9 +122,7 @@ static void on_owners_frame(struct broker *b, size_t size, int *fds, size_t n)
     }
     if (size != expected)
         fprintf(stderr, "carrel-broker: a frame of type %u is dropped\n", frame.head.type);
-    explicit_bzero(&frame, sizeof frame);
-    for (size_t i = 0; i < n; i++)
-        fd_close(fds[i]);
+    drop_frame(fds, n);
 }
 
 /* Bytes, 0 at the end, -EAGAIN, or another error. */
@@ -179,9 +188,19 @@ static void on_egress(struct loop_fd *w, uint32_t events)
     }
 }
 
+static void tell_unable(const struct broker *b, int fd)
+{
+    struct broker_failed unable = { .head.type = BROKER_UNABLE };
+
+    snprintf(unable.why, sizeof unable.why, "%s", b->why_unable);
+    (void)!fdpass_send(fd, &unable, sizeof unable, NULL, 0, MSG_DONTWAIT);
+}
+
 int broker_link_owner(struct broker *b, int fd)
 {
     drop_owner(b);
+    if (b->why_unable[0])
+        tell_unable(b, fd);
     b->owner.on_event = on_owner;
     b->n_owners++;
     int r = loop_fd_add(b->loop, &b->owner, fd, EPOLLIN);

@@ -6,7 +6,10 @@
  *   carrel-broker --listen-fd N --peer-uid UID --certificates FILE
  *                                                      fronts of a server, one after the other; the listener is the
  *                                                      supervisor's
- *   --uid UID --gid GID                                the user to become, when root starts it */
+ *   --uid UID --gid GID                                the user to become, when root starts it
+ *
+ * Without certificates nothing can be sent. A broker with one owner ends and says why; that of a server tells the
+ * front, and ends after a while, so that the next one reads the repaired file. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -26,10 +29,13 @@
 
 #define NOT_SAID UINT32_MAX
 
+enum { LOOK_AGAIN_MS = 5000 };
+
 struct broker_program {
     struct broker      broker;
     struct loop_fd     listener;
     struct loop_signal signals;
+    struct loop_timer  look_again;
     uint32_t           link_fd, listen_fd, peer_uid, uid, gid;  /* NOT_SAID */
     const char        *certificates;
 };
@@ -93,6 +99,28 @@ static void on_signal(struct loop_signal *s, const struct signalfd_siginfo *info
     loop_stop(container_of(s, struct broker_program, signals)->broker.loop);
 }
 
+static void on_look_again(struct loop_timer *t)
+{
+    loop_stop(container_of(t, struct broker_program, look_again)->broker.loop);
+}
+
+/* Of a server: 0 also if there are none, with the reason in b->why_unable. */
+static int read_certificates(struct broker_program *p, struct err *e)
+{
+    struct broker *b = &p->broker;
+    char text[sizeof b->why_unable - 50];
+    int r = broker_read_authorities(b, p->certificates, e);
+
+    if (r == 0 || !b->outlives_owner)
+        return r;
+    err_text(e, text, sizeof text);
+    snprintf(b->why_unable, sizeof b->why_unable, "%s; repair it: it is read again every %d seconds", text,
+             LOOK_AGAIN_MS / 1000);
+    fprintf(stderr, "carrel-broker: %s\n", b->why_unable);
+    *e = (struct err){ 0 };
+    return 0;
+}
+
 /* As many descriptors as allowed, and no core: it would have keys in it. */
 static int set_limits(struct err *e)
 {
@@ -117,15 +145,18 @@ static int open_all(struct broker_program *p, struct err *e)
     sigaddset(&signals, SIGINT);
     p->signals.on_signal = on_signal;
     int r = set_limits(e);
+    b->outlives_owner = p->listen_fd != NOT_SAID;
     if (r == 0)
-        r = broker_read_authorities(b, p->certificates, e);
+        r = read_certificates(p, e);
     if (r < 0)
         return r;
     r = loop_new(&b->loop);
     if (r == 0)
         r = loop_signal_open(b->loop, &p->signals, &signals);
-    b->outlives_owner = p->listen_fd != NOT_SAID;
     p->listener.on_event = on_listener;
+    p->look_again.on_expire = on_look_again;
+    if (r == 0 && b->why_unable[0])
+        loop_timer_set(b->loop, &p->look_again, LOOK_AGAIN_MS);
     if (r == 0)
         r = b->outlives_owner ? loop_fd_add(b->loop, &p->listener, (int)p->listen_fd, EPOLLIN)
                               : broker_link_owner(b, (int)p->link_fd);

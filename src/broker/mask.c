@@ -1,27 +1,34 @@
-/* The search of Knuth, Morris and Pratt: one pass, and held bytes need no storage, because they are a beginning of the
- * value itself. With several values the output of one search is the input of the next. */
+/* The search takes the same time for all texts, or the speed of a long answer would tell how much of a guess is right:
+ * at each place it compares a word with the end of the value, and only where that is equal the whole value, without
+ * stopping at a difference. So time tells of eight characters at once, and then of all of them. (A search that skips,
+ * or that goes on in the value as long as the text fits, is hundreds of times faster for one text than for another.)
+ *
+ * The search reads the bytes as they came, with as many earlier ones as a value may begin in. Those that were not
+ * passed on yet are kept a second time, masked. */
 #include "broker/mask.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+enum { BLOCK_BYTES = 4096 };
+
 int mask_value_init(struct mask_value *v, const void *bytes, size_t size)
 {
-    *v = (struct mask_value){ .bytes = malloc(size), .size = size, .shorter = calloc(size, sizeof *v->shorter) };
-    if (!v->bytes || !v->shorter) {
-        free(v->bytes);
-        free(v->shorter);
-        *v = (struct mask_value){ 0 };
+    size_t n = size < sizeof v->end ? size : sizeof v->end;
+    uint8_t end[sizeof v->end] = { 0 }, counts[sizeof v->counts] = { 0 };
+
+    *v = (struct mask_value){ .bytes = malloc(size), .size = size };
+    if (!v->bytes) {
+        v->size = 0;
         return -ENOMEM;
     }
     memcpy(v->bytes, bytes, size);
-    for (size_t i = 1, n = 0; i < size; i++) {
-        while (n > 0 && v->bytes[i] != v->bytes[n])
-            n = v->shorter[n - 1];
-        n += v->bytes[i] == v->bytes[n];
-        v->shorter[i] = (uint16_t)n;
-    }
+    memcpy(end + sizeof end - n, v->bytes + size - n, n);
+    memset(counts + sizeof counts - n, 0xff, n);
+    memcpy(&v->end, end, sizeof end);
+    memcpy(&v->counts, counts, sizeof counts);
+    explicit_bzero(end, sizeof end);
     return 0;
 }
 
@@ -29,96 +36,95 @@ void mask_value_done(struct mask_value *v)
 {
     if (v->bytes)
         explicit_bzero(v->bytes, v->size);
-    if (v->shorter)
-        explicit_bzero(v->shorter, v->size * sizeof *v->shorter);
     free(v->bytes);
-    free(v->shorter);
-    *v = (struct mask_value){ 0 };
+    explicit_bzero(v, sizeof *v);
 }
 
 void mask_init(struct mask *m)
 {
-    *m = (struct mask){ 0 };
+    m->n = m->longest = m->n_seen = m->n_held = 0;
+}
+
+void mask_done(struct mask *m)
+{
+    explicit_bzero(m, sizeof *m);
 }
 
 void mask_add(struct mask *m, const struct mask_value *value)
 {
-    size_t at = m->n;
-
-    if (at == MASK_VALUES)
+    if (m->n == MASK_VALUES)
         return;
-    for (; at > 0 && m->value[at - 1]->size < value->size; at--)
-        m->value[at] = m->value[at - 1];
-    m->value[at] = value;
-    m->n++;
+    m->value[m->n++] = value;
+    if (value->size > m->longest)
+        m->longest = value->size;
 }
 
-static void feed_from(struct mask *m, size_t which, const uint8_t *data, size_t size, struct buf *out);
-
-/* Bytes that are no part of this value go on to the next one. */
-static void pass(struct mask *m, size_t which, const void *data, size_t size, struct buf *out)
+/* Looks at every byte: see above. */
+static bool is_equal(const uint8_t *a, const uint8_t *b, size_t size)
 {
-    if (size > 0)
-        feed_from(m, which + 1, data, size, out);
+    uint8_t differences = 0;
+
+    for (size_t i = 0; i < size; i++)
+        differences |= a[i] ^ b[i];
+    return differences == 0;
 }
 
-static void pass_stars(struct mask *m, size_t which, size_t size, struct buf *out)
+/* A value that ends in the last n_new bytes of text is covered in the window, which ends where text does. A word before
+ * text can be read, too. */
+static void cover(const struct mask_value *v, const uint8_t *text, size_t size, size_t n_new, char *window,
+                  size_t window_size)
 {
-    char stars[256];
+    size_t end = size - n_new + 1 > v->size ? size - n_new + 1 : v->size;
 
-    memset(stars, '*', sizeof stars);
-    for (size_t n; size > 0; size -= n) {
-        n = size < sizeof stars ? size : sizeof stars;
-        pass(m, which, stars, n, out);
-    }
-}
-
-static void feed_from(struct mask *m, size_t which, const uint8_t *data, size_t size, struct buf *out)
-{
-    if (which == m->n) {
-        buf_add(out, data, size);
-        return;
-    }
-    const struct mask_value *v = m->value[which];
-    size_t at = 0, n = m->matched[which];
-
-    while (at < size) {
-        if (n == 0) {
-            const uint8_t *first = memchr(data + at, v->bytes[0], size - at);
-            size_t plain = first ? (size_t)(first - data) - at : size - at;
-            pass(m, which, data + at, plain, out);
-            at += plain;
-            if (!first)
-                break;
-            n = 1;
-            at++;
-        } else if (data[at] == v->bytes[n]) {
-            n++;
-            at++;
-        } else {
-            size_t less = v->shorter[n - 1];
-            pass(m, which, v->bytes, n - less, out);
-            n = less;
+    for (; end <= size; end++) {
+        uint64_t word;
+        memcpy(&word, text + end - sizeof word, sizeof word);
+        if (((word ^ v->end) & v->counts) != 0 || !is_equal(text + end - v->size, v->bytes, v->size))
             continue;
-        }
-        if (n == v->size) {
-            pass_stars(m, which, n, out);
-            n = 0;
-        }
+        size_t at = window_size - (size - end), back = v->size < at ? v->size : at;
+        memset(window + at - back, '*', back);
     }
-    m->matched[which] = n;
+}
+
+/* At most BLOCK_BYTES, for which out has room. */
+static void feed_block(struct mask *m, const char *data, size_t size, struct buf *out)
+{
+    uint8_t room[sizeof(uint64_t) + MASK_VALUE_MOST + BLOCK_BYTES], *text = room + sizeof(uint64_t);
+    size_t n_text = m->n_seen + size, n_window = m->n_held + size, keep = m->longest > 0 ? m->longest - 1 : 0;
+    char *window = buf_reserve(out, n_window);
+
+    if (!window)
+        return;
+    memset(room, 0, sizeof(uint64_t));
+    memcpy(text, m->seen, m->n_seen);
+    memcpy(text + m->n_seen, data, size);
+    memcpy(window, m->held, m->n_held);
+    memcpy(window + m->n_held, data, size);
+    for (size_t i = 0; i < m->n; i++)
+        cover(m->value[i], text, n_text, size, window, n_window);
+    m->n_seen = keep < n_text ? keep : n_text;
+    memcpy(m->seen, text + n_text - m->n_seen, m->n_seen);
+    m->n_held = keep < n_window ? keep : n_window;
+    memcpy(m->held, window + n_window - m->n_held, m->n_held);
+    buf_commit(out, n_window - m->n_held);
 }
 
 void mask_feed(struct mask *m, const void *data, size_t size, struct buf *out)
 {
-    feed_from(m, 0, data, size, out);
+    for (size_t at = 0, n; at < size; at += n) {
+        n = size - at < BLOCK_BYTES ? size - at : BLOCK_BYTES;
+        feed_block(m, (const char *)data + at, n, out);
+    }
+}
+
+void mask_release(struct mask *m, struct buf *out)
+{
+    buf_add(out, m->held, m->n_held);
+    m->n_held = 0;
 }
 
 void mask_end(struct mask *m, struct buf *out)
 {
-    for (size_t i = 0; i < m->n; i++) {
-        size_t held = m->matched[i];
-        m->matched[i] = 0;
-        pass(m, i, m->value[i]->bytes, held, out);
-    }
+    mask_release(m, out);
+    m->n_seen = 0;
 }

@@ -159,6 +159,19 @@ bool message_request(const struct http_head *h, const struct message_host *host,
     return buf_error(out) == 0 || refuse(ret, 431, "the request's head is too long with its keys in it");
 }
 
+bool message_is_encoded(const struct http_head *h)
+{
+    struct http_text name, value;
+
+    for (unsigned i = 0; i < h->n_fields; i++) {
+        http_head_field(h, i, &name, &value);
+        for (struct http_text one; http_text_is_nocase(name, "content-encoding") && http_list_next(&value, &one);)
+            if (!http_text_is_nocase(one, "identity"))
+                return true;
+    }
+    return false;
+}
+
 bool message_answer(const struct http_head *h, enum http_body body, bool close, struct mask *mask, struct buf *out)
 {
     /* Alt-Svc: it would lead clients around the broker. */

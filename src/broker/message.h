@@ -7,6 +7,9 @@
 #include "http/parse.h"
 #include "proto/broker.h"
 
+_Static_assert((int)BROKER_VALUE_MOST <= (int)MASK_VALUE_MOST && (int)BROKER_KEYS <= (int)MASK_VALUES,
+               "every value of a host is masked");
+
 /* A key of one host. */
 struct message_key {
     char              header[BROKER_HEADER_SIZE], before[BROKER_AFFIX_SIZE], after[BROKER_AFFIX_SIZE];
@@ -30,6 +33,8 @@ struct message_refusal {
  * or to be thrown away. close: the connection ends after this exchange. */
 MUST_CHECK bool message_request(const struct http_head *h, const struct message_host *host, struct buf *out,
                                 struct message_refusal *ret);
+/* Compressed, or in another Content-Encoding. */
+bool            message_is_encoded(const struct http_head *h);
 /* Appends the head that goes to the box; its values are masked. A body that ends with the connection is sent in chunks.
  * False: memory is short, or out is full. */
 MUST_CHECK bool message_answer(const struct http_head *h, enum http_body body, bool close, struct mask *mask,

@@ -8,7 +8,10 @@
  * carried is answered by the broker itself, and the connection ends. Both handshakes run at once: if the upstream's
  * fails, the program reads the reason as the answer to its request.
  *
- * A step moves whatever can move, until nothing does; buffers that are full stop the side that fills them. */
+ * A step moves whatever can move, until nothing does; buffers that are full stop the side that fills them.
+ *
+ * The last bytes of a body are held back (mask.h) until more of it comes, it ends, or the upstream pauses. What makes a
+ * pause is the upstream's framing and the clock, never what the bytes are. */
 #include <errno.h>
 #include <openssl/err.h>
 #include <stdlib.h>
@@ -24,6 +27,9 @@ enum {
     LINGER_MS = 2000,           /* for the program to read the last answer */
     ROUNDS = 16,                /* of a step; then other connections get their turn */
     PIECE_BYTES = 16384,
+    PAUSE_MS = 50,              /* of the upstream, after which it gets to the box what is held back */
+    STALL_MS = 2000,            /* the same after the box did not read: an upstream that was stopped by that needs time
+                                 * to go on, and the box must not choose where a value is cut */
 };
 
 enum relay_state { RELAY_HEAD, RELAY_EXCHANGE, RELAY_FINISHING, RELAY_LINGER, RELAY_OVER };
@@ -46,6 +52,8 @@ struct broker_relay {
     enum http_body      answer_body;
     uint64_t            answer_left;
     struct mask         mask;
+    struct loop_timer   pause;
+    uint64_t            full_ms;            /* when the box last did not read */
 };
 
 static void start_timer(struct broker_relay *r, uint64_t ms)
@@ -63,6 +71,7 @@ static void end(struct broker_relay *r)
     struct loop *l = loop_of(r);
 
     loop_timer_cancel(l, &r->timer);
+    loop_timer_cancel(l, &r->pause);
     loop_task_cancel(l, &r->again);
     side_close(&r->inner, l);
     side_close(&r->outer, l);
@@ -70,6 +79,7 @@ static void end(struct broker_relay *r)
     r->box->n_relays--;
     r->box->broker->n_relays--;
     keybox_release(r->box);
+    mask_done(&r->mask);
     free(r);
 }
 
@@ -270,6 +280,9 @@ static bool take_answer_head(struct broker_relay *r)
         r->must_close = !r->keeps_alive || !h->keep_alive || !r->request_done ||
                         r->answer_body == HTTP_BODY_UNTIL_CLOSE;
     bool is_passed = is_last || h->status != 100 || r->wants_continue;
+    if (is_last && message_is_encoded(h))
+        return answer_gone(r, "it sent an answer with a Content-Encoding, although it was asked for none: a value in a "
+                           "compressed answer could not be masked");
     if (is_passed && !message_answer(h, r->answer_body, is_last && r->must_close, &r->mask, &r->inner.out))
         return answer_gone(r, "its answer's head is too long");
     r->answer_begun |= is_passed && is_last;
@@ -283,26 +296,52 @@ static bool take_answer_head(struct broker_relay *r)
     return true;
 }
 
+/* Whether the upstream has begun something and must go on: then there is no pause. */
+static bool owes_more(const struct broker_relay *r)
+{
+    return r->answer_body == HTTP_BODY_LENGTH ||
+           (r->answer_body == HTTP_BODY_CHUNKED && !http_chunked_is_between(&r->answer_chunks));
+}
+
+static void watch_for_pause(struct broker_relay *r)
+{
+    uint64_t since_full_ms = loop_now_ms() - r->full_ms;
+    uint64_t wait_ms = since_full_ms + PAUSE_MS < STALL_MS ? STALL_MS - since_full_ms : PAUSE_MS;
+
+    if (r->answer_done || r->mask.n_held == 0 || owes_more(r))
+        loop_timer_cancel(loop_of(r), &r->pause);
+    else
+        loop_timer_set(loop_of(r), &r->pause, wait_ms);
+}
+
+/* A masked part of the body. is_last: nothing comes after it. */
+static void pass_on(struct broker_relay *r, const struct buf *masked, bool is_last)
+{
+    bool in_chunks = r->answer_body != HTTP_BODY_LENGTH;
+
+    if (in_chunks)
+        put_chunk(&r->inner.out, masked->data, masked->length);
+    else
+        buf_add(&r->inner.out, masked->data, masked->length);
+    if (in_chunks && is_last)
+        buf_add_text(&r->inner.out, "0\r\n\r\n");
+    if (buf_error(masked) < 0 || buf_error(&r->inner.out) < 0)
+        r->state = RELAY_OVER;
+    r->answer_done = is_last;
+}
+
 /* Masks a part of the body and passes it on. is_last: nothing comes after it. */
 static void put_masked(struct broker_relay *r, const char *data, size_t size, bool is_last)
 {
-    bool in_chunks = r->answer_body != HTTP_BODY_LENGTH;
     struct buf masked;
 
-    buf_init(&masked, PIECE_BYTES + BROKER_KEYS * BROKER_VALUE_MOST);
+    buf_init(&masked, PIECE_BYTES + MASK_VALUE_MOST);
     mask_feed(&r->mask, data, size, &masked);
     if (is_last)
         mask_end(&r->mask, &masked);
-    if (in_chunks)
-        put_chunk(&r->inner.out, masked.data, masked.length);
-    else
-        buf_add(&r->inner.out, masked.data, masked.length);
-    if (in_chunks && is_last)
-        buf_add_text(&r->inner.out, "0\r\n\r\n");
-    if (buf_error(&masked) < 0 || buf_error(&r->inner.out) < 0)
-        r->state = RELAY_OVER;
-    r->answer_done = is_last;
+    pass_on(r, &masked, is_last);
     buf_done(&masked);
+    watch_for_pause(r);
 }
 
 static bool take_answer_body(struct broker_relay *r)
@@ -343,8 +382,12 @@ static bool exchange(struct broker_relay *r)
 {
     bool has_moved = take_request_body(r);
 
-    if (r->state != RELAY_EXCHANGE || side_waiting(&r->inner) >= SIDE_OUT_FULL)
+    if (r->state != RELAY_EXCHANGE)
         return has_moved;
+    if (side_waiting(&r->inner) >= SIDE_OUT_FULL) {
+        r->full_ms = loop_now_ms();
+        return has_moved;
+    }
     if (!r->has_answer_head)
         has_moved |= take_answer_head(r);
     else if (!r->answer_done)
@@ -478,6 +521,26 @@ static void on_outer(struct loop_fd *w, uint32_t events)
     step(container_of(s, struct broker_relay, outer));
 }
 
+/* Bytes that came meanwhile go first; they may be the rest of a value. */
+static void on_pause(struct loop_timer *t)
+{
+    struct broker_relay *r = container_of(t, struct broker_relay, pause);
+    bool has_more = side_fill(&r->outer) || side_has(&r->outer) > 0;
+    struct buf held;
+
+    if (r->state != RELAY_EXCHANGE)
+        return;
+    if (side_waiting(&r->inner) >= SIDE_OUT_FULL) {
+        loop_timer_set(loop_of(r), &r->pause, PAUSE_MS);
+    } else if (!has_more) {
+        buf_init(&held, MASK_VALUE_MOST);
+        mask_release(&r->mask, &held);
+        pass_on(r, &held, false);
+        buf_done(&held);
+    }
+    step(r);
+}
+
 static void on_timer(struct loop_timer *t)
 {
     struct broker_relay *r = container_of(t, struct broker_relay, timer);
@@ -508,6 +571,7 @@ void relay_open(struct keybox *box, struct broker_host *host, int from_box, int 
                          .inner.watch = { .fd = -1, .on_event = on_inner },
                          .outer.watch = { .fd = -1, .on_event = on_outer } };
     r->timer.on_expire = on_timer;
+    r->pause.on_expire = on_pause;
     r->again.on_run = on_again;
     LIST_ADD(box->relays, r);
     box->n_relays++;

@@ -146,3 +146,8 @@ int http_chunked_decode(struct http_chunked *c, const char *in, size_t size, cha
     *ret_put = put;
     return r < 0 ? r : c->state == DONE;
 }
+
+bool http_chunked_is_between(const struct http_chunked *c)
+{
+    return c->state == SIZE && c->digits == 0;
+}

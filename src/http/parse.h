@@ -109,6 +109,8 @@ struct http_chunked {
  * Sets *ret_taken and *ret_put. Returns 1 at the end of the body, 0 if it goes on, -EBADMSG with fault set. */
 int http_chunked_decode(struct http_chunked *c, const char *in, size_t size, char *out, size_t room,
                         size_t *ret_taken, size_t *ret_put) MUST_CHECK;
+/* Nothing of the next chunk has come, not even of its size. */
+bool http_chunked_is_between(const struct http_chunked *c);
 
 /* ---- paths and queries ---- */
 

@@ -39,6 +39,7 @@ enum broker_type {
     BROKER_FAILED,      /* struct broker_failed */
     BROKER_CONNECTION,  /* struct broker_connection; fds: from the box, to the upstream */
     BROKER_ALL,         /* struct broker_head, box 0: forgets boxes that this owner has not sent */
+    BROKER_UNABLE,      /* struct broker_failed, box 0, first of all: this broker takes no boxes and reads no frames */
 };
 
 struct broker_head {

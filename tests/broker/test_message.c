@@ -127,6 +127,28 @@ static void test_answers_are_masked_and_framed(void **state)
     expect_answer("HTTP/1.1 204 No Content\r\n\r\n", false, false, "HTTP/1.1 204 No Content\r\n\r\n");
 }
 
+static bool is_encoded(const char *field)
+{
+    struct http_head h;
+    char text[200];
+
+    snprintf(text, sizeof text, "HTTP/1.1 200 OK\r\n%s\r\nContent-Length: 5\r\n\r\n", field);
+    http_head_init(&h, true);
+    assert_int_equal(http_head_parse(&h, text, strlen(text)), strlen(text));
+    return message_is_encoded(&h);
+}
+
+static void test_an_answer_in_a_coding_is_known(void **state)
+{
+    (void)state;
+    assert_true(is_encoded("Content-Encoding: gzip"));
+    assert_true(is_encoded("content-encoding: identity, BR"));
+    assert_true(is_encoded("Content-Encoding: identity\r\nContent-Encoding: x-unknown"));
+    assert_false(is_encoded("Content-Encoding: Identity"));
+    assert_false(is_encoded("Content-Encoding:"));
+    assert_false(is_encoded("X-Content-Encoding: gzip"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -134,6 +156,7 @@ int main(void)
         cmocka_unit_test(test_the_framing_is_written_in_one_way),
         cmocka_unit_test(test_a_key_that_would_not_fit_is_refused),
         cmocka_unit_test(test_answers_are_masked_and_framed),
+        cmocka_unit_test(test_an_answer_in_a_coding_is_known),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

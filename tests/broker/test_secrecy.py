@@ -46,7 +46,11 @@ def family(pid):
 
 
 def name_of(pid):
-    return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+    """"": it has ended meanwhile."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 @pytest.fixture(params=["root", ORDINARY])

@@ -4,9 +4,10 @@ import json
 import os
 import shutil
 import subprocess
+import time
 
 import pytest
-from keys import HOST, VALUE
+from keys import CERTIFICATES, HOST, VALUE
 from test_secrecy import family, holds, name_of
 
 from support import BUILD
@@ -377,6 +378,40 @@ def test_a_server_without_a_broker_refuses_keys_in_words(tmp_path):
         answer = server.admin.post("/v1/boxes", {"keys": [KEY]})
         assert answer.status == 501 and "keys: carrel-broker is not installed beside carrel-server" in answer.json["error"]["message"], answer.json
         assert server.admin.post("/v1/boxes", {}).status == 201
+    finally:
+        server.stop()
+
+
+BUNDLE = f"{CERTIFICATES}/ca-certificates.crt"
+
+
+@pytest.mark.parametrize("user", [None, ORDINARY])
+def test_a_broken_file_of_certificates_is_named_at_once_and_read_again(upstream, user):
+    """Of this host; the server goes on, and gives keys when the file is repaired."""
+    # The folder as a whole: an ordinary user's box could not have one in which others are mounted.
+    folder = upstream.folder / f"broken-{user}"
+    shutil.copytree(upstream.folder / "certs", folder, symlinks=True)
+    used = folder / "ca-certificates.crt"
+    good = used.read_bytes()
+    used.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    words = ["unshare", "--mount", "sh", "-c", f'mount --bind "$1" {CERTIFICATES} && shift && exec "$@"', "sh", folder]
+    server = Keyed(user=user, enter=[*upstream.world.host.enter, *words])
+    try:
+        server.secret("api", VALUE)
+        begun = time.monotonic()
+        answer = server.admin.post("/v1/boxes", {"keys": [KEY]})
+        # A request that comes before the broker has spoken waits for it, but not for the 20 seconds of one that hangs.
+        assert time.monotonic() - begun < 15
+        message = answer.json["error"]["message"]
+        assert answer.status == 501 and message.startswith("keys: carrel-broker: ") and BUNDLE in message and "repair it" in message, answer.json
+        assert server.admin.get("/v1/boxes").json["boxes"] == []
+        done = server.carrel("create", "--key", f"API_KEY=api@{HOST}")
+        assert done.returncode == 125 and BUNDLE in done.stderr and "20 seconds" not in done.stderr, done.stderr
+        answer = server.admin.post("/v1/boxes", {})
+        assert answer.status == 201, answer.json
+        used.write_bytes(good)
+        wait_for(lambda: server.admin.post("/v1/boxes", {"keys": [KEY], "name": "later"}).status == 201, server.log_text, 30)
+        assert server.says_hello("later")
     finally:
         server.stop()
 

@@ -1,12 +1,15 @@
 """An upstream of the broker's tests: TLS, HTTP/1.1, behaviour by path. It notes each request as it came, for the tests to read."""
 
 import asyncio
+import base64
+import gzip
 import hashlib
 import json
 import pathlib
 import random
 import ssl
 import sys
+import urllib.parse
 
 ADDRESS = "203.0.113.20"
 folder = pathlib.Path(sys.argv[1])
@@ -102,7 +105,29 @@ def message_events():
     yield event("message_stop")
 
 
+# A request for /go?NAME lets the answer of that name go on.
+gates = {}
+
+
+def gate(name):
+    return gates.setdefault(name, asyncio.Event())
+
+
+async def reflect(writer, how, name, first, rest):
+    """An answer in two pieces, the second one when the gate opens."""
+    head = {"chunks": b"Transfer-Encoding: chunked\r\n", "length": b"Content-Length: %d\r\n" % len(first + rest), "close": b""}[how]
+    cut = chunk if how == "chunks" else bytes
+    writer.write(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n" + cut(first))
+    await writer.drain()
+    await gate(name).wait()
+    del gates[name]
+    writer.write(cut(rest) + (b"0\r\n\r\n" if how == "chunks" else b""))
+    if how == "close":
+        raise Closed
+
+
 async def answer(reader, writer, path, fields, body, digest):
+    query = path.partition("?")[2]
     key = fields.get("authorization", fields.get("x-api-key", "none")).split()[-1]
     match path.split("?")[0]:
         case "/hello":
@@ -118,6 +143,18 @@ async def answer(reader, writer, path, fields, body, digest):
         case "/leak-until-close":
             writer.write(b"HTTP/1.1 200 OK\r\n\r\n" + key.encode() + b" and " + key.encode()[:-1])
             raise Closed
+        case "/leak-encoded":
+            forms = [base64.b64encode(key.encode()).decode(), key.encode().hex(), urllib.parse.quote(key, safe="").replace("-", "%2D"), key.upper(), key[::-1], key[:-1]]
+            writer.write(plain("\n".join(forms)))
+        case "/compressed":
+            writer.write(plain(gzip.compress(f"your key is {key}!\n".encode()), more=f"Content-Encoding: {query}\r\n"))
+        case "/reflect":
+            await reflect(writer, *query.split(","), body, b" rest")
+        case "/leak-late":
+            await reflect(writer, "chunks", query, b"x" * (16 << 20) + key.encode()[:20], key.encode()[20:])
+        case "/go":
+            gate(query).set()
+            writer.write(plain("hello\n"))
         case "/redirect":
             writer.write(plain("", "302 Found", "Location: https://other.keys.test/echo\r\n"))
         case "/sse":

@@ -31,6 +31,7 @@ struct key_word {
 struct front_keys {
     struct front     *front;
     const char       *why_none;
+    char              why_unable[200];  /* what the present broker said, or the last one; "": nothing */
     struct loop_fd    helper;           /* owned; fd -1: there is no broker */
     bool              asked;            /* the helper is connecting */
     struct loop_fd    link;             /* owned; fd -1: not connected */
@@ -43,7 +44,9 @@ struct front_keys {
 
 const char *keys_why_none(const struct front *front)
 {
-    return front->keys ? front->keys->why_none : "memory is short";
+    if (!front->keys)
+        return "memory is short";
+    return front->keys->why_unable[0] ? front->keys->why_unable : front->keys->why_none;
 }
 
 /* ---- the queue ---- */
@@ -237,6 +240,15 @@ static void on_failed(struct box *b, const struct broker_failed *failed)
         front_log("error", "a box has lost its keys", "box", b->id, "why", e.what, NULL);
 }
 
+/* Boxes that wait are refused as new ones will be; by their timers, because a box that fails may end others. */
+static void on_unable(struct front_keys *keys, const char *why)
+{
+    snprintf(keys->why_unable, sizeof keys->why_unable, "carrel-broker: %.180s", why);
+    for (struct box *b = keys->front->boxes.first; b; b = b->next)
+        if (b->settings.keys && b->keys.awaits)
+            loop_timer_set(keys->front->loop, &b->keys.late, 0);
+}
+
 /* False: nothing more to read, or the link is gone. */
 static bool hear_one(struct front_keys *keys)
 {
@@ -260,6 +272,8 @@ static bool hear_one(struct front_keys *keys)
         on_ready(b, TAKE_FD(pem), TAKE_FD(java));
     else if (b && n == sizeof answer && answer.head.type == BROKER_FAILED)
         on_failed(b, &answer);
+    else if (n == sizeof answer && answer.head.type == BROKER_UNABLE)
+        on_unable(keys, answer.why);
     return n > 0;
 }
 
@@ -293,6 +307,7 @@ static void adopt(struct front_keys *keys, int socket)
         return;
     }
     keys->link.fd = TAKE_FD(fd);
+    keys->why_unable[0] = '\0';
     for (struct box *b = front->boxes.first; b; b = b->next)
         if (has_use(b))
             tell(keys, BROKER_BOX, box_token(b));
@@ -341,19 +356,24 @@ static void on_late(struct loop_timer *t)
     const struct front_keys *keys = b->front->keys;
     struct err e;
 
-    (void)err_set(&e, ECONNREFUSED, STEP_NETWORK, keys && keys->link.fd >= 0
-                      ? "carrel-broker has not answered for %d seconds; if that goes on, end it: the server starts "
-                        "another"
-                      : "carrel-broker, which has the keys of boxes, has not been there for %d seconds; the server's "
-                        "log says why", ANSWER_MS / 1000);
+    if (keys && keys->why_unable[0])
+        (void)err_set(&e, ENOTSUP, STEP_USAGE, "keys: %s", keys->why_unable);
+    else
+        (void)err_set(&e, ECONNREFUSED, STEP_NETWORK, keys && keys->link.fd >= 0
+                          ? "carrel-broker has not answered for %d seconds; the server's log says why if it has ended; "
+                            "if it hangs, end it: the server starts another"
+                          : "carrel-broker, which has the keys of boxes, has not been there for %d seconds; the "
+                            "server's log says why", ANSWER_MS / 1000);
     fail_box(b, &e);
 }
 
 void keys_want(struct box *b)
 {
+    const struct front_keys *keys = b->front->keys;
+
     b->keys.awaits = true;
     b->keys.late.on_expire = on_late;
-    loop_timer_set(b->front->loop, &b->keys.late, ANSWER_MS);
+    loop_timer_set(b->front->loop, &b->keys.late, keys && keys->why_unable[0] ? 0 : ANSWER_MS);
     tell(b->front->keys, BROKER_BOX, box_token(b));
 }
 
