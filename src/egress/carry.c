@@ -23,11 +23,11 @@ enum {
     INSPECT_MS = 30000,         /* for a ClientHello */
     PARTING_MS = 2000,
     HELD_BYTES = 64 << 10,
-    HELD_BY_BOX = 4 << 20,      /* of all its connections: a box must not fill our memory with halves of ClientHellos */
+    HELD_BY_BOX = 4 << 20,      /* for all connections of a box: it must not fill our memory with incomplete
+                                 * ClientHellos */
     IDLE_S = 60,
     BETWEEN_S = 20,
-    SIDE_BYTES = 128 << 10,     /* for all connections of a box: it must not fill our memory with incomplete
-                                 * ClientHellos */
+    SIDE_BYTES = 128 << 10,     /* the buffers of a connection's side in the box */
     SIDE_LEAST = 16 << 10,
     SIDES_BYTES = 8 << 20,      /* of all its connections, about */
     ACCEPTS_PER_TURN = 64,
