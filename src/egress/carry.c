@@ -61,7 +61,6 @@ static void free_inspection(struct carry *c)
 /* Releases everything. with_reset: both peers see an error. */
 static void end(struct carry *c, bool with_reset)
 {
-    static const struct linger at_once = { .l_onoff = 1 };
     struct loop *l = c->box->egress->loop;
 
     if (c->state == CARRY_FLOW) {
@@ -82,7 +81,7 @@ static void end(struct carry *c, bool with_reset)
     if (!c->box->carried)
         netbox_tell_usage(c->box);
     if (c->client >= 0 && with_reset)
-        (void)setsockopt(c->client, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+        pump_close_resets(c->client, true);
     fd_close(c->client);
     fd_close(c->upstream);
     free(c->syn);
@@ -117,6 +116,7 @@ static bool part_with(struct carry *c, const void *words, size_t size)
     if (send(c->client, words, size, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)size ||
         shutdown(c->client, SHUT_WR) < 0)
         return false;
+    pump_close_resets(c->client, false);
     free_lookups(c);
     c->state = CARRY_PARTING;
     c->parting.on_event = on_parting;
@@ -461,20 +461,14 @@ static bool read_ends(int fd, struct packet_ends *ret)
            dial_read(&to, &ret->to, &ret->to_port);
 }
 
-static void reset(int fd)
-{
-    static const struct linger at_once = { .l_onoff = 1 };
-
-    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-    fd_close(fd);
-}
-
 static void take_accepted(struct netbox *b, int fd)
 {
     struct packet_ends ends;
 
+    /* If we die before it is connected further, its program must not take that for an end either. */
+    pump_close_resets(fd, true);
     if (!read_ends(fd, &ends)) {
-        reset(fd);
+        fd_close(fd);
         return;
     }
     if (b->way != EGRESS_HOLD) {
@@ -483,7 +477,7 @@ static void take_accepted(struct netbox *b, int fd)
     }
     struct carry *c = hold_find(b, &ends);
     if (!c || c->state != CARRY_READY) {
-        reset(fd);
+        fd_close(fd);
         return;
     }
     c->client = fd;

@@ -74,7 +74,6 @@ int netbox_fd(const struct netbox *b, enum egress_socket which)
 
 int netbox_accept(struct egress *e, int listener)
 {
-    static const struct linger at_once = { .l_onoff = 1 };
     int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), code = errno;
 
     if (fd >= 0)
@@ -86,7 +85,7 @@ int netbox_accept(struct egress *e, int listener)
         if (fd < 0)
             code = errno;
         else
-            (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+            pump_close_resets(fd, true);
         fd_close(fd);
         e->spare_fd = dup(listener);
     }

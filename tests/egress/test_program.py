@@ -141,6 +141,29 @@ def test_addresses_of_names_stay_when_egress_is_restarted(world, tmp_path, egres
         second.close()
 
 
+DOWNLOAD = """
+import socket, sys
+s = socket.create_connection(("good.test", 5001), timeout=30); s.sendall(b"100000000\\n"); s.recv(1)
+print("begun", flush=True); sys.stdin.readline()
+try:
+    while s.recv(1 << 16): pass
+    print("an end")
+except ConnectionResetError: print("an error")
+"""
+
+
+@pytest.mark.parametrize("way", ["hold", "tproxy"])
+def test_what_egress_left_unfinished_ends_with_an_error(egress, network, way):
+    box = network(way)
+    egress.send(POLICY, 1, policy(["good.test"]))
+    box.attach(egress, 1)
+    child = box.python(DOWNLOAD)
+    assert child.stdout.readline() == "begun\n"
+    egress.process.kill()
+    egress.process.wait()
+    assert child.communicate("go on\n", timeout=30)[0] == "an error\n"
+
+
 def test_a_second_try_from_the_same_port_takes_the_place_of_the_first(egress, network):
     box = network("hold")
     egress.send(POLICY, 1, policy(["203.0.113.0/24"]))
