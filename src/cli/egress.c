@@ -99,7 +99,7 @@ static void hear_init(struct run_egress *egress, const struct engine_box *box)
     struct egress_refused word = { .count = 1 };
 
     while (desk_hear(box, word.what) > 0)
-        refusals_add(&egress->refusals, &word, clock_monotonic_us());
+        (void)refusals_add(&egress->refusals, &word, clock_monotonic_us());
 }
 
 void run_egress_hear(struct run_egress *egress, const struct engine_box *box)
@@ -116,7 +116,7 @@ void run_egress_hear(struct run_egress *egress, const struct engine_box *box)
     while (egress->link >= 0 && (n = fdpass_receive(egress->link, &word, sizeof word, MSG_DONTWAIT, &passed)) > 0) {
         (void)fdpass_take(&passed, NULL, 0);
         if (n == sizeof word.refused && word.head.type == EGRESS_REFUSED)
-            refusals_add(&egress->refusals, &word.refused, clock_monotonic_us());
+            (void)refusals_add(&egress->refusals, &word.refused, clock_monotonic_us());
     }
 }
 

@@ -19,23 +19,42 @@ static void copy_printable(const char *from, size_t most, char *to, size_t size)
     to[n] = '\0';
 }
 
-void refusals_add(struct refusals *r, const struct egress_refused *word, uint64_t now_us)
+static struct net_refusal *find(struct refusals *r, const struct net_refusal *one)
+{
+    for (size_t i = 0; i < r->n; i++)
+        if (r->list[i].port == one->port && r->list[i].why == one->why && strcmp(r->list[i].what, one->what) == 0)
+            return &r->list[i];
+    return NULL;
+}
+
+/* A free place, or that of the oldest entry. */
+static struct net_refusal *take_place(struct refusals *r)
+{
+    struct net_refusal *oldest = r->list;
+
+    if (r->n < REFUSALS_MOST)
+        return &r->list[r->n++];
+    for (size_t i = 1; i < r->n; i++)
+        if (r->list[i].last_us < oldest->last_us)
+            oldest = &r->list[i];
+    r->more++;
+    if (r->replaced_us < oldest->last_us)
+        r->replaced_us = oldest->last_us;
+    return oldest;
+}
+
+const struct net_refusal *refusals_add(struct refusals *r, const struct egress_refused *word, uint64_t now_us)
 {
     struct net_refusal one = { .port = word->port, .why = (uint8_t)word->why, .count = word->count,
                                .last_us = now_us - word->age_ms * UINT64_C(1000) };
-    size_t i = 0;
 
     copy_printable(word->what, sizeof word->what, one.what, sizeof one.what);
     copy_printable(word->other, sizeof word->other, one.other, sizeof one.other);
-    while (i < r->n && (r->list[i].port != one.port || r->list[i].why != one.why ||
-                        strcmp(r->list[i].what, one.what) != 0))
-        i++;
-    if (i == REFUSALS_MOST) {
-        r->more++;
-        return;
-    }
-    r->list[i] = one;
-    r->n += i == r->n;
+    struct net_refusal *place = find(r, &one);
+    if (!place)
+        place = take_place(r);
+    *place = one;
+    return place;
 }
 
 void net_refusal_rule(const struct net_refusal *one, char ret[NET_RULE_TEXT])
@@ -129,7 +148,7 @@ bool refusals_write(const struct refusals *r, uint64_t since_us, bool has_networ
         write_one(told[i], out);
     }
     if (n > SHOWN)
-        buf_printf(out, " and %zu more", n - SHOWN);
+        buf_printf(out, " and %s%zu more", r->more && r->replaced_us >= since_us ? "at least " : "", n - SHOWN);
     if (!has_network)
         buf_add_text(out, n > 1 ? " were refused" : " was refused");
     if (advised)

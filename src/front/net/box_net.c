@@ -85,19 +85,18 @@ static json_t *refusal_json(const struct net_refusal *one)
 void box_net_refused(struct box *b, const struct egress_refused *word)
 {
     struct box_net *net = box_net_of(b);
-    uint64_t now = loop_now_us(), at = now - word->age_ms * UINT64_C(1000);
+    uint64_t now = loop_now_us();
     size_t before = net ? net->refusals.n : 0;
 
     if (!net)
         return;
-    refusals_add(&net->refusals, word, now);
-    /* The first of each kind at once; a program that retries again and again must not fill a log. */
+    const struct net_refusal *one = refusals_add(&net->refusals, word, now);
+    /* The first of each kind at once, while the table has room; a program that retries again and again, or tries ever
+     * other names, must not fill a log. */
     if (net->refusals.n == before && now - net->told_us < EVENT_EVERY_US)
         return;
     net->told_us = now;
-    for (size_t i = 0; i < net->refusals.n; i++)
-        if (net->refusals.list[i].last_us == at)
-            box_event(b, "net", refusal_json(&net->refusals.list[i]));
+    box_event(b, "net", refusal_json(one));
 }
 
 void net_box_name_refused(struct box *b, const char *name)
@@ -140,11 +139,11 @@ json_t *box_net_json(const struct box *b, json_t *connections)
 
     for (size_t i = 0; b->net && i < b->net->refusals.n; i++)
         json_array_append_new(refused, refusal_json(&b->net->refusals.list[i]));
-    return json_pack("{s:o,s:o,s:o,s:I,s:I,s:I,s:I}", "net",
+    return json_pack("{s:o,s:o,s:o,s:I,s:I,s:I,s:I,s:I}", "net",
                      b->settings.net ? json_incref(b->settings.net) : json_string("none"), "connections", connections,
-                     "refused", refused, "bytes_sent", (json_int_t)usage->sent, "bytes_received",
-                     (json_int_t)usage->received, "connections_made", (json_int_t)usage->connections, "refusals",
-                     (json_int_t)usage->refusals);
+                     "refused", refused, "refused_more", (json_int_t)(b->net ? b->net->refusals.more : 0), "bytes_sent",
+                     (json_int_t)usage->sent, "bytes_received", (json_int_t)usage->received, "connections_made",
+                     (json_int_t)usage->connections, "refusals", (json_int_t)usage->refusals);
 }
 
 enum wall_network net_box_wall(const struct box *b)

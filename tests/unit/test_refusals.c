@@ -1,0 +1,72 @@
+/* The table of refused connections, and the line about them. */
+#include "unit/unit.h"
+
+#include "proto/refusals.h"
+
+static void add(struct refusals *r, const char *name, uint64_t now_us)
+{
+    struct egress_refused word = { .why = EGRESS_NOT_ALLOWED, .count = 1 };
+
+    snprintf(word.what, sizeof word.what, "%s", name);
+    assert_string_equal(refusals_add(r, &word, now_us)->what, name);
+}
+
+static void check_line(const struct refusals *r, uint64_t since_us, const char *line)
+{
+    char rule[NET_RULE_TEXT];
+    struct buf out;
+
+    buf_init(&out, 4096);
+    assert_int_equal(refusals_write(r, since_us, false, &out, rule), line != NULL);
+    assert_string_equal(buf_string(&out), line ? line : "");
+    buf_done(&out);
+}
+
+static void fill(struct refusals *r, size_t n)
+{
+    char name[32];
+
+    for (size_t i = 0; i < n; i++) {
+        snprintf(name, sizeof name, "n%zu.test", i);
+        add(r, name, 1000 + i);
+    }
+}
+
+static void test_a_new_refusal_takes_the_place_of_the_oldest_if_the_table_is_full(void **state)
+{
+    static struct refusals r;
+
+    (void)state;
+    r = (struct refusals){ 0 };
+    fill(&r, REFUSALS_MOST);
+    add(&r, "n0.test", 2000);       /* now n1 is the oldest */
+    add(&r, "new.test", 3000);
+    assert_int_equal(r.n, REFUSALS_MOST);
+    assert_int_equal(r.more, 1);
+    assert_string_equal(r.list[0].what, "n0.test");
+    assert_string_equal(r.list[1].what, "new.test");
+    check_line(&r, 3000, "this box has no network: new.test was refused");
+    check_line(&r, 3001, NULL);
+}
+
+static void test_the_line_tells_how_many_more_there_were(void **state)
+{
+    static struct refusals r;
+
+    (void)state;
+    r = (struct refusals){ 0 };
+    fill(&r, 5);
+    check_line(&r, 0, "this box has no network: n0.test, n1.test, n2.test and 2 more were refused");
+    fill(&r, REFUSALS_MOST + 1);
+    check_line(&r, 0, "this box has no network: n64.test, n1.test, n2.test and at least 61 more were refused");
+    check_line(&r, 1001, "this box has no network: n64.test, n1.test, n2.test and 61 more were refused");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_new_refusal_takes_the_place_of_the_oldest_if_the_table_is_full),
+        cmocka_unit_test(test_the_line_tells_how_many_more_there_were),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
