@@ -98,8 +98,10 @@ static void hear_init(struct run_egress *egress, const struct engine_box *box)
 {
     struct egress_refused word = { .count = 1 };
 
-    while (desk_hear(box, word.what) > 0)
-        (void)refusals_add(&egress->refusals, &word, clock_monotonic_us());
+    while (desk_hear(box, word.what) > 0) {
+        word.last_us = clock_monotonic_us();
+        (void)refusals_add(&egress->refusals, &word, word.last_us);
+    }
 }
 
 void run_egress_hear(struct run_egress *egress, const struct engine_box *box)

@@ -46,7 +46,7 @@ static struct net_refusal *take_place(struct refusals *r)
 const struct net_refusal *refusals_add(struct refusals *r, const struct egress_refused *word, uint64_t now_us)
 {
     struct net_refusal one = { .port = word->port, .why = (uint8_t)word->why, .count = word->count,
-                               .last_us = now_us - word->age_ms * UINT64_C(1000) };
+                               .last_us = word->last_us < now_us ? word->last_us : now_us };
 
     copy_printable(word->what, sizeof word->what, one.what, sizeof one.what);
     copy_printable(word->other, sizeof word->other, one.other, sizeof one.other);

@@ -21,8 +21,8 @@ struct refusals {
     } list[REFUSALS_MOST];
 };
 
-/* Adds egress's report, in the place of the oldest entry if the table is full, and returns its entry. now_us is
- * recorded. What is not printable in a name becomes '?'. */
+/* Adds egress's report, in the place of the oldest entry if the table is full, and returns its entry. now_us: not
+ * later. What is not printable in a name becomes '?'. */
 const struct net_refusal *refusals_add(struct refusals *r, const struct egress_refused *word, uint64_t now_us);
 
 /* The rule that would allow it; "": no rule would. */

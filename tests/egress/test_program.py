@@ -12,7 +12,7 @@ import time
 
 import pytest
 from outside import Namespace
-from driver import BOX, FLOW, FRONT, GONE, POLICY, PUBLIC, REFUSED, SHOW, USAGE, BoxNetwork, Egress, policy
+from driver import BOX, COMMAND, FLOW, FRONT, GONE, POLICY, PUBLIC, REFUSED, SHOW, USAGE, BoxNetwork, Egress, policy
 
 from support.waiting import wait_for
 
@@ -257,6 +257,20 @@ def test_refusals_are_told_at_once_then_once_a_second(egress, network):
     assert told[0] == (0, 80, 1, "203.0.113.11", "")
     assert len(told) < 20
     wait_for(lambda: egress.refused()[-1][2] == 200, "the last count")
+
+
+def test_the_next_command_is_told_the_same_refusal_before_its_program_is_answered(egress, network):
+    box = network("hold")
+    egress.send(POLICY, 1, policy(["good.test"]))
+    box.attach(egress, 1)
+    child = box.python(OPEN)
+    for turn in range(1, 6):
+        egress.send(COMMAND, 1)
+        child.stdin.write("203.0.113.11 80\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == "OSError\n"
+        assert [one[:4] for one in egress.refused()][-1] == (0, 80, turn, "203.0.113.11")
+    child.communicate(timeout=20)
 
 
 def test_a_crowd_of_programs_waits_for_one_answer(egress, network):

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from denied import deny
+from support.client import lines
 from support.processes import children
 from support.server import Server
 from support.waiting import wait_for
@@ -86,6 +87,35 @@ def test_a_command_is_not_told_what_the_one_before_it_was_refused(server, box):
     one = box(net={"allow": ["good.test"]})
     assert run(server, one, *FETCH, "http://other.test/")["refused"]["rule"] == "other.test"
     assert run(server, one, "sleep", "1.5").get("refused") is None
+
+
+LOOK_UP = "import socket, sys\nfor i in range(int(sys.argv[2])):\n try: socket.gethostbyname(sys.argv[1] % i)\n except OSError: pass"
+
+
+@pytest.mark.parametrize("net", ["none", {"allow": ["good.test"]}])
+def test_each_command_is_told_what_it_was_refused_also_right_after_another(server, box, net):
+    one = box(net=net)
+    for _ in range(4):
+        assert run(server, one, *FETCH, "http://other.test/")["refused"]["rule"] == "other.test"
+    flooded = run(server, one, "python3", "-c", LOOK_UP, "n%d.test", "200")["refused"]["message"]
+    assert " more" in flooded
+    assert run(server, one, *FETCH, "http://n1.test/")["refused"]["rule"] == "n1.test"
+    if net != "none":
+        assert run(server, one, *FETCH, "http://203.0.113.77/")["refused"]["rule"] == "203.0.113.77"
+        assert run(server, one, *FETCH, "http://203.0.113.77/")["refused"]["rule"] == "203.0.113.77"
+    assert run(server, one, "true").get("refused") is None
+
+
+def test_of_many_refusals_the_newest_are_kept_and_the_others_counted(server, box):
+    one = box(net={"allow": ["good.test"]})
+    for turn in range(2):
+        run(server, one, "python3", "-c", LOOK_UP, f"n%d-{turn}.test", "50")
+    assert run(server, one, *FETCH, "http://last.test/")["refused"]["rule"] == "last.test"
+    shown = server.admin.get(f"/v1/boxes/{one}/net").json
+    names = [r["name"] for r in shown["refused"]]
+    assert len(names) == 64 and "last.test" in names and "n0-0.test" not in names
+    assert shown["refused_more"] == 101 - 64
+    assert "and 37 before these\n" in server.carrel("net", one).stdout
 
 
 def test_a_policy_changes_while_the_box_runs(server, box):
@@ -346,11 +376,29 @@ def test_bounds_that_cannot_be_are_refused(server, net, word):
     assert answer.status == 400 and word in answer.json["error"]["message"], answer.json
 
 
-def test_a_cell_is_told_what_its_box_was_refused(server, box):
-    one = box(net={"allow": ["good.test"]})
-    code = "import socket\ntry: socket.getaddrinfo('other.test', 80)\nexcept OSError as e: print(e)"
-    answer = server.admin.post(f"/v1/boxes/{one}/run", {"code": code})
-    assert answer.json["refused"]["rule"] == "other.test", answer.json
+@pytest.mark.parametrize("net", ["none", {"allow": ["good.test"]}])
+def test_a_cell_is_told_what_its_box_was_refused(server, box, net):
+    one = box(net=net)
+    code = "import socket; socket.getaddrinfo('other.test', 80)"
+    for _ in range(4):
+        answer = server.admin.post(f"/v1/boxes/{one}/run", {"code": code})
+        assert answer.json["refused"]["rule"] == "other.test", answer.json
+    assert server.admin.post(f"/v1/boxes/{one}/run", {"code": "1"}).json.get("refused") is None
+
+
+def test_a_cell_that_failed_waits_for_the_name_that_it_was_refused(server, box):
+    """The name takes another way than the kernel's reply: over the keeper, which stands still here until the reply is there."""
+    one = box()
+    server.admin.post(f"/v1/boxes/{one}/run", {"code": "1"})
+    code = "import socket\ntry: socket.getaddrinfo('other.test', 80)\nexcept OSError: print('over'); raise"
+    with standing_still(server.keeper_pid()):
+        answer = server.admin.open("POST", f"/v1/boxes/{one}/run", {"code": code}, {"Accept": "application/x-ndjson"})
+        events = lines(answer)
+        assert any("over" in str(event) for event in events)
+        kernels = lambda: server.admin.get(f"/v1/boxes/{one}/kernels").json["kernels"]  # noqa: E731
+        wait_for(lambda: [k["state"] for k in kernels()] == ["idle"], "the kernel has replied")
+    end = list(events)[-1]
+    assert end["type"] == "outcome" and end["refused"]["rule"] == "other.test", end
 
 
 def memory_of(pid):

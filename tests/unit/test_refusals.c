@@ -5,7 +5,7 @@
 
 static void add(struct refusals *r, const char *name, uint64_t now_us)
 {
-    struct egress_refused word = { .why = EGRESS_NOT_ALLOWED, .count = 1 };
+    struct egress_refused word = { .why = EGRESS_NOT_ALLOWED, .count = 1, .last_us = now_us };
 
     snprintf(word.what, sizeof word.what, "%s", name);
     assert_string_equal(refusals_add(r, &word, now_us)->what, name);
@@ -62,11 +62,21 @@ static void test_the_line_tells_how_many_more_there_were(void **state)
     check_line(&r, 1001, "this box has no network: n64.test, n1.test, n2.test and 61 more were refused");
 }
 
+static void test_a_time_that_is_yet_to_come_is_now(void **state)
+{
+    static struct refusals r;
+    struct egress_refused word = { .what = "a.test", .last_us = UINT64_MAX };
+
+    (void)state;
+    assert_int_equal(refusals_add(&r, &word, 5000)->last_us, 5000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_new_refusal_takes_the_place_of_the_oldest_if_the_table_is_full),
         cmocka_unit_test(test_the_line_tells_how_many_more_there_were),
+        cmocka_unit_test(test_a_time_that_is_yet_to_come_is_now),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 
 #include "front/boxes/box_parts.h"
 #include "front/front.h"
+#include "front/keeper_link.h"
 
 enum { EVENT_EVERY_US = 1000000, LINE_MOST = 2048 };
 
@@ -90,6 +91,7 @@ void box_net_refused(struct box *b, const struct egress_refused *word)
 
     if (!net)
         return;
+    net->has_heard = true;
     const struct net_refusal *one = refusals_add(&net->refusals, word, now);
     /* The first of each kind at once, while the table has room; a program that retries again and again, or tries ever
      * other names, must not fill a log. */
@@ -99,9 +101,33 @@ void box_net_refused(struct box *b, const struct egress_refused *word)
     box_event(b, "net", refusal_json(one));
 }
 
+static void ignore_answer(const union event *event, int *fds, size_t n_fds, void *arg)
+{
+    (void)event;
+    (void)fds;
+    (void)n_fds;
+    (void)arg;
+}
+
+/* Nothing is sent unless something was refused since the last command: the usual command costs nothing here. */
+void net_box_begin_command(struct box *b)
+{
+    struct request_head q = { .type = REQUEST_NAMES, .box = b->slot };
+
+    if (b->has_network)
+        net_hear(b->front);
+    if (!b->net || !b->net->has_heard)
+        return;
+    b->net->has_heard = false;
+    if (b->has_network)
+        box_net_renew(b);
+    else
+        keeper_link_request(b->front->keeper, &q, sizeof q, NULL, 0, ignore_answer, NULL);
+}
+
 void net_box_name_refused(struct box *b, const char *name)
 {
-    struct egress_refused word = { .why = EGRESS_NOT_ALLOWED, .count = 1 };
+    struct egress_refused word = { .why = EGRESS_NOT_ALLOWED, .count = 1, .last_us = loop_now_us() };
 
     if (!net_name_clean(name, strnlen(name, sizeof word.what - 1), word.what))
         return;
