@@ -57,6 +57,22 @@ const struct net_refusal *refusals_add(struct refusals *r, const struct egress_r
     return place;
 }
 
+const char *net_refusal_why(unsigned why)
+{
+    static const char *const words[] = {
+        [EGRESS_NOT_ALLOWED] = "not allowed",
+        [EGRESS_BAD_ADDRESS] = "its address is not allowed",
+        [EGRESS_OTHER_NAME] = "another TLS server name",
+        [EGRESS_TOO_MANY] = "too many connections",
+        [EGRESS_UNRESOLVED] = "the host's resolver did not answer",
+        [EGRESS_UDP] = "UDP is not carried",
+        [EGRESS_NO_BROKER] = "the process that has its key is not there",
+    };
+    _Static_assert(sizeof words / sizeof *words == EGRESS_WHYS, "each reason has its words");
+
+    return why < EGRESS_WHYS ? words[why] : "refused";
+}
+
 void net_refusal_rule(const struct net_refusal *one, char ret[NET_RULE_TEXT])
 {
     struct net_address address;

@@ -25,6 +25,9 @@ struct refusals {
  * later. What is not printable in a name becomes '?'. */
 const struct net_refusal *refusals_add(struct refusals *r, const struct egress_refused *word, uint64_t now_us);
 
+/* In a few words, for a list. */
+const char *net_refusal_why(unsigned why);
+
 /* The rule that would allow it; "": no rule would. */
 void net_refusal_rule(const struct net_refusal *one, char ret[NET_RULE_TEXT]);
 

@@ -71,12 +71,23 @@ static void test_a_time_that_is_yet_to_come_is_now(void **state)
     assert_int_equal(refusals_add(&r, &word, 5000)->last_us, 5000);
 }
 
+static void test_each_reason_has_words_of_its_own(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < EGRESS_WHYS; i++)
+        for (unsigned j = 0; j <= i; j++)
+            assert_int_equal(strcmp(net_refusal_why(i), net_refusal_why(j)) == 0, i == j);
+    assert_string_equal(net_refusal_why(EGRESS_NO_BROKER), "the process that has its key is not there");
+    assert_string_equal(net_refusal_why(EGRESS_WHYS), "refused");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_new_refusal_takes_the_place_of_the_oldest_if_the_table_is_full),
         cmocka_unit_test(test_the_line_tells_how_many_more_there_were),
         cmocka_unit_test(test_a_time_that_is_yet_to_come_is_now),
+        cmocka_unit_test(test_each_reason_has_words_of_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,15 +72,11 @@ void net_box_usage(const struct box *b, struct jsonout *j)
 
 static json_t *refusal_json(const struct net_refusal *one)
 {
-    static const char *const why[] = { "not allowed", "its address is not allowed", "another TLS server name",
-                                       "too many connections", "the host's resolver did not answer",
-                                       "UDP is not carried" };
-    size_t known = one->why < sizeof why / sizeof *why ? one->why : 0;
     char rule[NET_RULE_TEXT];
 
     net_refusal_rule(one, rule);
     return json_pack("{s:s,s:i,s:I,s:s,s:s?}", "name", one->what, "port", (int)one->port, "count",
-                     (json_int_t)one->count, "why", why[known], "rule", rule[0] ? rule : NULL);
+                     (json_int_t)one->count, "why", net_refusal_why(one->why), "rule", rule[0] ? rule : NULL);
 }
 
 void box_net_refused(struct box *b, const struct egress_refused *word)
