@@ -390,6 +390,7 @@ static void look_up(struct carry *c)
     if (c->box->n_questions < NETBOX_QUESTIONS)
         code = resolver_ask(r, c->name, &c->box->lookups, &c->lookup);
     if (code < 0) {
+        netbox_refuse(c->box, EGRESS_TOO_MANY_NAMES, c->name, c->ends.to_port, NULL);
         fail(c, code);
         return;
     }

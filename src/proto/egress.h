@@ -99,6 +99,7 @@ enum egress_why {
     EGRESS_UNRESOLVED,      /* allowed, but the host's resolver does not answer, or fails */
     EGRESS_UDP,             /* a datagram; only connections are carried */
     EGRESS_NO_BROKER,       /* the name has a key, and the broker is gone or has too much to do */
+    EGRESS_TOO_MANY_NAMES,  /* looked up at once */
     EGRESS_WHYS,
 };
 

@@ -67,6 +67,7 @@ const char *net_refusal_why(unsigned why)
         [EGRESS_UNRESOLVED] = "the host's resolver did not answer",
         [EGRESS_UDP] = "UDP is not carried",
         [EGRESS_NO_BROKER] = "the process that has its key is not there",
+        [EGRESS_TOO_MANY_NAMES] = "too many names at once",
     };
     _Static_assert(sizeof words / sizeof *words == EGRESS_WHYS, "each reason has its words");
 
@@ -131,6 +132,9 @@ static void write_one(const struct net_refusal *one, struct buf *out)
         break;
     case EGRESS_UDP:
         buf_add_text(out, " (UDP; only TCP and names are carried)");
+        break;
+    case EGRESS_TOO_MANY_NAMES:
+        buf_add_text(out, " (the box looks up too many names at once)");
         break;
     case EGRESS_UNRESOLVED:
         buf_add_text(out, " (the host's resolver did not answer; see its /etc/resolv.conf)");

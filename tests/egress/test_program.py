@@ -289,6 +289,36 @@ print(codes.count(0), "of", len(codes))
     assert box.run(sys.executable, "-c", code).stdout == "200 of 200\n"
 
 
+CROWDED = r"""
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(("127.0.0.53", 53)); s.settimeout(20)
+for i in range(100):
+    name = b"tardy%d" % i
+    s.send(b"\1\2\1\0\0\1\0\0\0\0\0\0" + bytes([len(name)]) + name + b"\4evil\4test\0\0\1\0\1")
+failed = [s.recv(512)[3] & 15 for _ in range(36)]
+try: socket.create_connection((sys.argv[1], 7), timeout=20); print("connected")
+except OSError: print(failed.count(2))
+"""
+
+
+def test_names_beyond_those_that_can_be_looked_up_at_once_are_refused_with_a_reason(world, tmp_path, egress, network):
+    rules = policy(["*.evil.test", "good.test"])
+    first, box = network("hold"), network("hold")
+    egress.send(POLICY, 1, rules)
+    first.attach(egress, 1)
+    address = first.run("dig", "+short", "good.test").stdout.strip()
+    # Another one gives the name the same address and has not looked it up.
+    second = Egress(world, os.environ.get("CARREL_EGRESS_ASAN", "build/egress/carrel-egress"), tmp_path)
+    try:
+        second.send(POLICY, 1, rules)
+        box.attach(second, 1)
+        assert box.run(sys.executable, "-c", CROWDED, address).stdout == "36\n"
+        refused = {(one[3], one[1]) for one in second.refused() if one[0] == 7}
+        assert len(refused) == 37 and ("tardy99.evil.test", 0) in refused and ("good.test", 7) in refused
+    finally:
+        second.close()
+
+
 def test_a_flood_of_questions_in_one_box_does_not_starve_another(egress, network):
     flooded, quiet = network("hold"), network("hold")
     egress.send(POLICY, 1, policy(["*.evil.test"]))
