@@ -386,6 +386,19 @@ def test_a_cell_is_told_what_its_box_was_refused(server, box, net):
     assert server.admin.post(f"/v1/boxes/{one}/run", {"code": "1"}).json.get("refused") is None
 
 
+def test_a_call_of_a_function_is_told_what_its_box_was_refused(server, box):
+    one = box(net={"allow": ["good.test"]}, template="python")
+    code = "@expose\ndef fetch(name: str):\n    import socket\n    try: return socket.gethostbyname(name)\n    except OSError: return 'none'\n"
+    made = server.admin.post("/v1/services", {"code": code, "box": one})
+    assert made.status == 201, made.json
+    path = f"/v1/services/{made.json['name']}/call"
+    call = lambda name: server.admin.post(path, {"function": "fetch", "args": [name]}).json  # noqa: E731
+    for _ in range(4):
+        assert call("other.test") == {"ok": True, "result": "none", "refused": {
+            "message": "the network of this box refused other.test", "rule": "other.test", "is_index": False}}
+        assert "refused" not in call("good.test")
+
+
 def test_a_cell_that_failed_waits_for_the_name_that_it_was_refused(server, box):
     """The name takes another way than the kernel's reply: over the keeper, which stands still here until the reply is there."""
     one = box()
