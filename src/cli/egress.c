@@ -17,6 +17,7 @@
 #include "base/fdpass.h"
 #include "box/desk.h"
 #include "box/egress.h"
+#include "box/unrouted.h"
 #include "cli/commands.h"
 #include "proto/defaults.h"
 #include "proto/egress.h"
@@ -120,6 +121,12 @@ void run_egress_hear(struct run_egress *egress, const struct engine_box *box)
         if (n == sizeof word.refused && word.head.type == EGRESS_REFUSED)
             (void)refusals_add(&egress->refusals, &word.refused, clock_monotonic_us());
     }
+}
+
+void run_egress_count(struct run_egress *egress, const struct engine_box *box)
+{
+    if (egress->link < 0 && unrouted_count(box) > 0)
+        (void)refusals_add_unrouted(&egress->refusals, clock_monotonic_us());
 }
 
 void run_egress_close(struct run_egress *egress)

@@ -100,6 +100,7 @@ enum egress_why {
     EGRESS_UDP,             /* a datagram; only connections are carried */
     EGRESS_NO_BROKER,       /* the name has a key, and the broker is gone or has too much to do */
     EGRESS_TOO_MANY_NAMES,  /* looked up at once */
+    EGRESS_NO_ROUTE,        /* addresses, in a box without network; not egress's: the kernel refuses them */
     EGRESS_WHYS,
 };
 

@@ -57,6 +57,16 @@ const struct net_refusal *refusals_add(struct refusals *r, const struct egress_r
     return place;
 }
 
+const struct net_refusal *refusals_add_unrouted(struct refusals *r, uint64_t now_us)
+{
+    struct egress_refused word = { .why = EGRESS_NO_ROUTE, .count = 1, .what = "addresses", .last_us = now_us };
+
+    for (size_t i = 0; i < r->n; i++)
+        if (r->list[i].why == EGRESS_NO_ROUTE)
+            word.count = r->list[i].count + 1;
+    return refusals_add(r, &word, now_us);
+}
+
 const char *net_refusal_why(unsigned why)
 {
     static const char *const words[] = {
@@ -68,6 +78,7 @@ const char *net_refusal_why(unsigned why)
         [EGRESS_UDP] = "UDP is not carried",
         [EGRESS_NO_BROKER] = "the process that has its key is not there",
         [EGRESS_TOO_MANY_NAMES] = "too many names at once",
+        [EGRESS_NO_ROUTE] = "the box has no network",
     };
     _Static_assert(sizeof words / sizeof *words == EGRESS_WHYS, "each reason has its words");
 
@@ -97,6 +108,8 @@ static void write_target(const struct net_refusal *one, struct buf *out)
     struct net_address address;
     bool is_v6 = net_address_parse(one->what, &address) && address.size == 16;
 
+    if (one->why == EGRESS_NO_ROUTE)
+        buf_add_text(out, "connections to ");
     buf_printf(out, is_v6 && one->port ? "[%s]" : "%s", one->what);
     if (one->port)
         buf_printf(out, ":%u", one->port);
@@ -149,9 +162,11 @@ bool refusals_write(const struct refusals *r, uint64_t since_us, bool has_networ
 {
     const struct net_refusal *told[SHOWN], *advised = NULL;
     size_t n = 0;
+    bool has_unrouted = false;
 
     for (size_t i = 0; i < r->n; i++)
         if (r->list[i].last_us >= since_us) {
+            has_unrouted |= r->list[i].why == EGRESS_NO_ROUTE;
             if (n < SHOWN)
                 told[n] = &r->list[i];
             if (!advised && is_advisable(&r->list[i]))
@@ -170,7 +185,9 @@ bool refusals_write(const struct refusals *r, uint64_t since_us, bool has_networ
     if (n > SHOWN)
         buf_printf(out, " and %s%zu more", r->more && r->replaced_us >= since_us ? "at least " : "", n - SHOWN);
     if (!has_network)
-        buf_add_text(out, n > 1 ? " were refused" : " was refused");
+        buf_add_text(out, n > 1 || told[0]->why == EGRESS_NO_ROUTE ? " were refused" : " was refused");
+    if (has_unrouted)
+        buf_add_text(out, "; rules can name addresses, too");
     if (advised)
         net_refusal_rule(advised, rule);
     return true;

@@ -25,6 +25,9 @@ struct refusals {
  * later. What is not printable in a name becomes '?'. */
 const struct net_refusal *refusals_add(struct refusals *r, const struct egress_refused *word, uint64_t now_us);
 
+/* Records that a box without network tried addresses; the kernel does not say which. */
+const struct net_refusal *refusals_add_unrouted(struct refusals *r, uint64_t now_us);
+
 /* In a few words, for a list. */
 const char *net_refusal_why(unsigned why);
 

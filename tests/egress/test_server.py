@@ -82,6 +82,18 @@ def test_a_box_without_network_says_which_name_was_asked_for(server, box):
     assert run(server, one, "true").get("refused") is None
 
 
+@pytest.mark.parametrize("address", ["192.0.2.77", "[2001:db8::77]"])
+def test_without_network_a_command_that_fails_is_told_of_addresses(server, box, address):
+    one = box()
+    for _ in range(3):
+        assert run(server, one, *FETCH, f"http://{address}/")["refused"] == {
+            "message": "this box has no network: connections to addresses were refused; rules can name addresses, too",
+            "rule": None, "is_index": False}
+        assert run(server, one, "false").get("refused") is None
+    shown = server.admin.get(f"/v1/boxes/{one}/net").json["refused"]
+    assert shown == [{"name": "addresses", "port": 0, "count": 3, "why": "the box has no network", "rule": None}]
+
+
 def test_a_command_is_not_told_what_the_one_before_it_was_refused(server, box):
     """A name is looked up twice (A and AAAA); the second report comes a second later, while the next command runs."""
     one = box(net={"allow": ["good.test"]})

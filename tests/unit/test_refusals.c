@@ -71,6 +71,19 @@ static void test_a_time_that_is_yet_to_come_is_now(void **state)
     assert_int_equal(refusals_add(&r, &word, 5000)->last_us, 5000);
 }
 
+static void test_addresses_without_network_have_a_line(void **state)
+{
+    static struct refusals r;
+
+    (void)state;
+    assert_int_equal(refusals_add_unrouted(&r, 1000)->count, 1);
+    assert_int_equal(refusals_add_unrouted(&r, 2000)->count, 2);
+    check_line(&r, 2000,
+               "this box has no network: connections to addresses were refused; rules can name addresses, too");
+    add(&r, "n.test", 3000);
+    check_line(&r, 3000, "this box has no network: n.test was refused");
+}
+
 static void test_each_reason_has_words_of_its_own(void **state)
 {
     (void)state;
@@ -87,6 +100,7 @@ int main(void)
         cmocka_unit_test(test_a_new_refusal_takes_the_place_of_the_oldest_if_the_table_is_full),
         cmocka_unit_test(test_the_line_tells_how_many_more_there_were),
         cmocka_unit_test(test_a_time_that_is_yet_to_come_is_now),
+        cmocka_unit_test(test_addresses_without_network_have_a_line),
         cmocka_unit_test(test_each_reason_has_words_of_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -88,7 +88,8 @@ void box_net_refused(struct box *b, const struct egress_refused *word)
     if (!net)
         return;
     net->has_heard = true;
-    const struct net_refusal *one = refusals_add(&net->refusals, word, now);
+    const struct net_refusal *one =
+        word ? refusals_add(&net->refusals, word, now) : refusals_add_unrouted(&net->refusals, now);
     /* The first of each kind at once, while the table has room; a program that retries again and again, or tries ever
      * other names, must not fill a log. */
     if (net->refusals.n == before && now - net->told_us < EVENT_EVERY_US)
@@ -125,12 +126,12 @@ void net_box_name_refused(struct box *b, const char *name)
 {
     struct egress_refused word = { .why = EGRESS_NOT_ALLOWED, .count = 1, .last_us = loop_now_us() };
 
-    if (!net_name_clean(name, strnlen(name, sizeof word.what - 1), word.what))
+    if (name[0] && !net_name_clean(name, strnlen(name, sizeof word.what - 1), word.what))
         return;
     for (size_t i = 0; b->net && i < b->net->refusals.n; i++)
         if (strcmp(b->net->refusals.list[i].what, word.what) == 0 && b->net->refusals.list[i].port == 0)
             word.count = b->net->refusals.list[i].count + 1;
-    box_net_refused(b, &word);
+    box_net_refused(b, name[0] ? &word : NULL);
     if (b->net) {
         b->net->total.refusals++;
         b->front->metrics.net_refusals++;

@@ -17,6 +17,7 @@ struct box_net {
 struct box_net *box_net_of(struct box *b);
 /* Adds the increase of egress's counters to the box's totals and to the metrics. */
 void            box_net_took(struct box *b, const struct egress_usage *usage);
+/* word NULL: addresses, which the kernel refused. */
 void            box_net_refused(struct box *b, const struct egress_refused *word);
 /* Makes egress report refusals at once again. */
 void            box_net_renew(struct box *b);
