@@ -55,8 +55,8 @@ enum {
     SOCKETS_MOST = 64,          /* of one box, alive at a time */
     RECEIVE_BYTES = 32 << 10,   /* the kernel doubles them */
     SEND_BYTES = 16 << 10,      /* `ip -batch` sends 8 KiB at once */
-    NAMES_MOST = 16,            /* reported per second */
-    RESOLVER_GOES = 'c',        /* the keeper's message at the door */
+    RESOLVER_GOES = 'c',        /* the keeper's messages at the door */
+    COMMAND_BEGINS = 'b',
     COUNT_PAUSE_NS = 5000000,   /* bounds the processor time that a box without pauses takes from others */
 };
 
@@ -212,12 +212,14 @@ static void open_door(struct init_desk *desk)
         desk->door = fd_close(desk->door);
     } else if (byte == RESOLVER_GOES) {
         desk->resolver = fd_close(desk->resolver);
+    } else if (byte == COMMAND_BEGINS) {
+        desk->told = 0;
     }
 }
 
 /* --- names --- */
 
-/* Reports as many per second as people can read. If the keeper is slow, reports are lost. */
+/* A program that looks up names in a loop must not keep the keeper busy. If the keeper is slow, reports are lost. */
 static void tell_name(struct init_desk *desk, const char name[NET_NAME_SIZE])
 {
     struct timespec now;
@@ -227,7 +229,7 @@ static void tell_name(struct init_desk *desk, const char name[NET_NAME_SIZE])
         desk->second = now.tv_sec;
         desk->told = 0;
     }
-    if (desk->told++ < NAMES_MOST && desk->door >= 0)
+    if (desk->told++ < DESK_NAMES && desk->door >= 0)
         (void)sendto(desk->door, name, strlen(name) + 1, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
 }
 
@@ -296,10 +298,18 @@ int desk_hear(const struct engine_box *box, char ret[NET_NAME_SIZE])
     return 0;
 }
 
-void desk_close_resolver(const struct engine_box *box)
+static void tell_init(const struct engine_box *box, char word)
 {
-    const char word = RESOLVER_GOES;
-
     if (box->door >= 0)
         (void)send(box->door, &word, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+void desk_begin_command(const struct engine_box *box)
+{
+    tell_init(box, COMMAND_BEGINS);
+}
+
+void desk_close_resolver(const struct engine_box *box)
+{
+    tell_init(box, RESOLVER_GOES);
 }

@@ -17,6 +17,7 @@
 #include "base/fdpass.h"
 #include "box/desk.h"
 #include "box/egress.h"
+#include "box/unrouted.h"
 #include "cli/commands.h"
 #include "proto/defaults.h"
 #include "proto/egress.h"
@@ -98,8 +99,10 @@ static void hear_init(struct run_egress *egress, const struct engine_box *box)
 {
     struct egress_refused word = { .count = 1 };
 
-    while (desk_hear(box, word.what) > 0)
-        refusals_add(&egress->refusals, &word, clock_monotonic_us());
+    while (desk_hear(box, word.what) > 0) {
+        word.last_us = clock_monotonic_us();
+        (void)refusals_add(&egress->refusals, &word, word.last_us);
+    }
 }
 
 void run_egress_hear(struct run_egress *egress, const struct engine_box *box)
@@ -116,8 +119,14 @@ void run_egress_hear(struct run_egress *egress, const struct engine_box *box)
     while (egress->link >= 0 && (n = fdpass_receive(egress->link, &word, sizeof word, MSG_DONTWAIT, &passed)) > 0) {
         (void)fdpass_take(&passed, NULL, 0);
         if (n == sizeof word.refused && word.head.type == EGRESS_REFUSED)
-            refusals_add(&egress->refusals, &word.refused, clock_monotonic_us());
+            (void)refusals_add(&egress->refusals, &word.refused, clock_monotonic_us());
     }
+}
+
+void run_egress_count(struct run_egress *egress, const struct engine_box *box)
+{
+    if (egress->link < 0 && unrouted_count(box) > 0)
+        (void)refusals_add_unrouted(&egress->refusals, clock_monotonic_us());
 }
 
 void run_egress_close(struct run_egress *egress)

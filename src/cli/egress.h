@@ -25,6 +25,8 @@ MUST_CHECK int run_egress_open(struct run_egress *egress, const struct net_polic
 MUST_CHECK int run_egress_attach(struct run_egress *egress, struct engine_box *box, struct err *e);
 /* Collects refusals so far, from egress or, in a box without network, from its init. Never blocks. */
 void           run_egress_hear(struct run_egress *egress, const struct engine_box *box);
+/* The command has failed: if it tried addresses in a box without network, that is recorded, too. */
+void           run_egress_count(struct run_egress *egress, const struct engine_box *box);
 void           run_egress_close(struct run_egress *egress);
 
 #endif

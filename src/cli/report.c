@@ -59,6 +59,7 @@ static void write_refusals(struct jsonout *j, const struct report *report)
         jsonout_close(j);
     }
     jsonout_close(j);
+    jsonout_unsigned(j, "refused_more", report->refusals->more);
     jsonout_close(j);
     buf_done(&text);
 }

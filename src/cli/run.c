@@ -192,6 +192,8 @@ static int carry_out(struct local_run *run, struct err *e)
         s->egress = has_network ? &run->egress : NULL;
         r = foreground_run(s, &run->box, payload, e);
         run_egress_hear(&run->egress, &run->box);
+        if (s->end.code != 0)
+            run_egress_count(&run->egress, &run->box);
         mark(run, "command");
         box_usage_read(&run->box, &usage);
         box_destroy(&run->host, &run->box, &init_end);

@@ -41,7 +41,7 @@ MUST_CHECK int follow_step(struct follow *f, bool wait);
 struct ending  ending_of(const json_t *end);
 /* One line on standard error if it never ran, or if a limit ended it. */
 void           tell_ending(const json_t *end);
-/* Reports refused connections of the box, from the end of a command or a cell. */
+/* Reports refused connections of the box, from the end of a command, a cell or a call. */
 void           tell_refused(const json_t *end);
 /* The exit status of this program. caught: the signal that it passed on; 0: none. */
 int            exit_of(const json_t *end, int caught);

@@ -201,6 +201,8 @@ static void print_refused(const json_t *shown)
                   text_of(one, "rule")[0] ? show_format("--allow %s", text_of(one, "rule")) : "-");
     table_print(&table);
     table_done(&table);
+    if (number_of(shown, "refused_more") > 0)
+        printf("and %s before these\n", show_number(number_of(shown, "refused_more")));
 }
 
 static int show(struct client *c, const char *box)

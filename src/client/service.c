@@ -11,6 +11,7 @@
 #include "base/parse.h"
 #include "client/client.h"
 #include "client/commands.h"
+#include "client/follow.h"
 
 enum { CODE_MOST = 4 << 20, EXIT_RAISED = 1 };
 
@@ -337,6 +338,8 @@ static int call(const struct client *c, struct asking *a, const struct words *wo
         fputs(text_of(error, "traceback"), stderr);
     else
         print_json(json_object_get(answer, "result"));
+    if (!c->json)
+        tell_refused(answer);
     status = error ? EXIT_RAISED : 0;
     json_decref(answer);
     return status;

@@ -171,6 +171,7 @@ static void ask(struct netbox *b, struct answer_client *client, const struct soc
     } else if ((known = resolver_recall(r, query.name))) {
         code = judge(b, &query, known, address, &has_address);
     } else if (b->n_questions >= NETBOX_QUESTIONS || !(w = calloc(1, sizeof *w))) {
+        netbox_refuse(b, EGRESS_TOO_MANY_NAMES, query.name, 0, NULL);
         code = DNS_SERVFAIL;
     } else {
         *w = (struct answer_wait){ .box = b, .client = client, .from_size = from_size, .query = query,
@@ -188,6 +189,7 @@ static void ask(struct netbox *b, struct answer_client *client, const struct soc
         }
         w->client = NULL;
         wait_free(w);
+        netbox_refuse(b, EGRESS_TOO_MANY_NAMES, query.name, 0, NULL);
         code = DNS_SERVFAIL;
     }
     send_answer(b, client, from, from_size, &query, code, has_address ? address : NULL);

@@ -23,11 +23,11 @@ enum {
     INSPECT_MS = 30000,         /* for a ClientHello */
     PARTING_MS = 2000,
     HELD_BYTES = 64 << 10,
-    HELD_BY_BOX = 4 << 20,      /* of all its connections: a box must not fill our memory with halves of ClientHellos */
+    HELD_BY_BOX = 4 << 20,      /* for all connections of a box: it must not fill our memory with incomplete
+                                 * ClientHellos */
     IDLE_S = 60,
     BETWEEN_S = 20,
-    SIDE_BYTES = 128 << 10,     /* for all connections of a box: it must not fill our memory with incomplete
-                                 * ClientHellos */
+    SIDE_BYTES = 128 << 10,     /* the buffers of a connection's side in the box */
     SIDE_LEAST = 16 << 10,
     SIDES_BYTES = 8 << 20,      /* of all its connections, about */
     ACCEPTS_PER_TURN = 64,
@@ -61,7 +61,6 @@ static void free_inspection(struct carry *c)
 /* Releases everything. with_reset: both peers see an error. */
 static void end(struct carry *c, bool with_reset)
 {
-    static const struct linger at_once = { .l_onoff = 1 };
     struct loop *l = c->box->egress->loop;
 
     if (c->state == CARRY_FLOW) {
@@ -82,7 +81,7 @@ static void end(struct carry *c, bool with_reset)
     if (!c->box->carried)
         netbox_tell_usage(c->box);
     if (c->client >= 0 && with_reset)
-        (void)setsockopt(c->client, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+        pump_close_resets(c->client, true);
     fd_close(c->client);
     fd_close(c->upstream);
     free(c->syn);
@@ -117,6 +116,7 @@ static bool part_with(struct carry *c, const void *words, size_t size)
     if (send(c->client, words, size, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)size ||
         shutdown(c->client, SHUT_WR) < 0)
         return false;
+    pump_close_resets(c->client, false);
     free_lookups(c);
     c->state = CARRY_PARTING;
     c->parting.on_event = on_parting;
@@ -390,6 +390,7 @@ static void look_up(struct carry *c)
     if (c->box->n_questions < NETBOX_QUESTIONS)
         code = resolver_ask(r, c->name, &c->box->lookups, &c->lookup);
     if (code < 0) {
+        netbox_refuse(c->box, EGRESS_TOO_MANY_NAMES, c->name, c->ends.to_port, NULL);
         fail(c, code);
         return;
     }
@@ -461,20 +462,14 @@ static bool read_ends(int fd, struct packet_ends *ret)
            dial_read(&to, &ret->to, &ret->to_port);
 }
 
-static void reset(int fd)
-{
-    static const struct linger at_once = { .l_onoff = 1 };
-
-    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-    fd_close(fd);
-}
-
 static void take_accepted(struct netbox *b, int fd)
 {
     struct packet_ends ends;
 
+    /* If we die before it is connected further, its program must not take that for an end either. */
+    pump_close_resets(fd, true);
     if (!read_ends(fd, &ends)) {
-        reset(fd);
+        fd_close(fd);
         return;
     }
     if (b->way != EGRESS_HOLD) {
@@ -483,7 +478,7 @@ static void take_accepted(struct netbox *b, int fd)
     }
     struct carry *c = hold_find(b, &ends);
     if (!c || c->state != CARRY_READY) {
-        reset(fd);
+        fd_close(fd);
         return;
     }
     c->client = fd;

@@ -199,7 +199,8 @@ static bool is_of_size(uint32_t type, size_t size)
                                     [EGRESS_POLICY] = offsetof(struct egress_policy, policy.rule),
                                     [EGRESS_SHOW] = sizeof frame.head,
                                     [EGRESS_BROKER] = sizeof frame.head,
-                                    [EGRESS_BROKERED] = sizeof frame.brokered };
+                                    [EGRESS_BROKERED] = sizeof frame.brokered,
+                                    [EGRESS_COMMAND] = sizeof frame.head };
 
     if (type >= sizeof sizes / sizeof *sizes || sizes[type] == 0 || size < sizes[type])
         return false;
@@ -242,6 +243,10 @@ static void on_frame(struct link *l, size_t size, int *fds, size_t n)
         break;
     case EGRESS_BROKERED:
         on_brokered(l);
+        break;
+    case EGRESS_COMMAND:
+        if ((b = netbox_find(l->egress, frame.head.box)))
+            netbox_begin_command(b);
         break;
     default:
         on_show(l);

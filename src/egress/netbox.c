@@ -74,7 +74,6 @@ int netbox_fd(const struct netbox *b, enum egress_socket which)
 
 int netbox_accept(struct egress *e, int listener)
 {
-    static const struct linger at_once = { .l_onoff = 1 };
     int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), code = errno;
 
     if (fd >= 0)
@@ -86,7 +85,7 @@ int netbox_accept(struct egress *e, int listener)
         if (fd < 0)
             code = errno;
         else
-            (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+            pump_close_resets(fd, true);
         fd_close(fd);
         e->spare_fd = dup(listener);
     }
@@ -212,6 +211,7 @@ int netbox_set_policy(struct netbox *b, const struct egress_policy *frame)
                                                                     : frame->connections;
     pump_bucket_set(&b->rate, b->egress->loop, frame->bytes_per_second);
     pin_names(b);
+    netbox_begin_command(b);
     carry_judge_all(b);
     return 0;
 }
@@ -241,16 +241,24 @@ bool netbox_is_brokered(const struct netbox *b, const char *name, uint16_t port)
 
 static void tell_refusals(struct netbox *b)
 {
-    uint64_t now_ms = loop_now_ms();
+    uint64_t now_us = loop_now_us();
     struct refusallog_entry *entry;
 
-    while ((entry = refusallog_due(&b->refused, now_ms))) {
+    while ((entry = refusallog_due(&b->refused, now_us))) {
         entry->frame.head.box = b->id;
-        entry->frame.age_ms = (uint16_t)(now_ms - entry->noted_ms < UINT16_MAX ? now_ms - entry->noted_ms : UINT16_MAX);
         if (!b->egress->front || !link_tell(b->egress->front, &entry->frame, sizeof entry->frame))
             return;
-        refusallog_told(&b->refused, entry, now_ms);
+        refusallog_told(&b->refused, entry, now_us);
     }
+}
+
+/* Older refusals that were not reported yet are now, with their times, so that they are not taken for the command's.
+ * They count before it. */
+void netbox_begin_command(struct netbox *b)
+{
+    refusallog_renew(&b->refused);
+    tell_refusals(b);
+    refusallog_renew(&b->refused);
 }
 
 static void need_tick(struct egress *e)
@@ -262,7 +270,7 @@ static void need_tick(struct egress *e)
 void netbox_refuse(struct netbox *b, enum egress_why why, const char *what, uint16_t port, const char *other)
 {
     b->usage.refusals++;
-    refusallog_note(&b->refused, why, what, port, other, loop_now_ms());
+    refusallog_note(&b->refused, why, what, port, other, loop_now_us());
     tell_refusals(b);
     netbox_changed(b);
 }

@@ -93,6 +93,8 @@ int            netbox_set_brokered(struct netbox *b, const struct egress_brokere
 bool           netbox_is_brokered(const struct netbox *b, const char *name, uint16_t port);
 /* Cuts its connections and forgets it. */
 void           netbox_remove(struct netbox *b);
+/* A command begins in it: its refusals are reported at once, also repeated ones. */
+void           netbox_begin_command(struct netbox *b);
 /* Records and reports it, before the program in the box is answered. other may be NULL. */
 void           netbox_refuse(struct netbox *b, enum egress_why why, const char *what, uint16_t port, const char *other);
 void           netbox_changed(struct netbox *b);

@@ -278,12 +278,21 @@ static ssize_t pull(struct pump_side *s, size_t most)
     return n < 0 ? -code : 0;
 }
 
-/* Passes the end of one direction on, after all bytes before it. */
+void pump_close_resets(int fd, bool resets)
+{
+    const struct linger linger = { .l_onoff = resets };
+
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger);
+}
+
+/* Passes the end of one direction on, after all bytes before it. The kernel sends what it still has, also if we close
+ * the socket or die. */
 static int tell_end(struct pump_side *s)
 {
     if (!s->has_ended || s->end_is_told)        /* then nothing is stuck: a side with stuck bytes is not read */
         return 0;
     s->end_is_told = true;
+    pump_close_resets(other_of(s)->watch.fd, false);
     if (shutdown(other_of(s)->watch.fd, SHUT_WR) < 0 && errno != ENOTCONN)
         return -errno;
     return 0;
@@ -376,6 +385,7 @@ int pump_start(struct pump *p, int first, int second, bool held)
             .watch = { .fd = fds[i], .on_event = on_side }, .pump = p, .pipe = { -1, -1 }, .is_held = i == 0 && held
         };
     for (int i = 0; i < 2 && r == 0; i++) {
+        pump_close_resets(fds[i], true);
         (void)setsockopt(fds[i], SOL_SOCKET, SO_OOBINLINE, &yes, sizeof yes);
         r = loop_fd_add(p->loop, &p->side[i].watch, fds[i], EPOLLIN);
     }
@@ -416,8 +426,6 @@ void pump_release(struct pump *p)
 
 void pump_stop(struct pump *p, bool with_reset)
 {
-    static const struct linger at_once = { .l_onoff = 1 };
-
     for (int i = 0; i < 2; i++) {
         struct pump_side *s = &p->side[i];
         if (!s->pump)
@@ -426,7 +434,7 @@ void pump_stop(struct pump *p, bool with_reset)
         leave_bucket(p->bucket, s);
         give_back(p->pipes, s->pipe, s->stuck == 0);
         if (with_reset)
-            (void)setsockopt(s->watch.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+            pump_close_resets(s->watch.fd, true);
         s->watch.fd = fd_close(s->watch.fd);
     }
 }

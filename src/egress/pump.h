@@ -32,6 +32,11 @@ struct pump_pipes {
 
 void pump_pipes_done(struct pump_pipes *p);
 
+/* resets: closing the socket, which the kernel does if this process dies, gives its peer an error instead of an end,
+ * and drops unsent bytes. Set from the first moment and cleared once all bytes are the kernel's, so that no program
+ * takes half of a transfer for all of it. */
+void pump_close_resets(int fd, bool resets);
+
 struct pump;
 
 /* One end, and the bytes read from it. */
@@ -61,7 +66,8 @@ struct pump {
     void (*on_end)(struct pump *p, int code);
 };
 
-/* Takes over both descriptors, also on failure. held: on_held reads the first. */
+/* Takes over both descriptors, also on failure; until it stops, a death of this process resets both. held: on_held
+ * reads the first. */
 int  pump_start(struct pump *p, int first, int second, bool held);
 /* From on_held: passes bytes read from the first side to the second; at most 64 KiB. */
 int  pump_pass(struct pump *p, const void *data, size_t size);

@@ -24,14 +24,14 @@ static struct refusallog_entry *take_place(struct refusallog *r)
         return &r->entry[r->n++];
     for (unsigned i = 1; i < r->n; i++) {
         struct refusallog_entry *e = &r->entry[i];
-        if (e->is_new != oldest->is_new ? !e->is_new : e->noted_ms < oldest->noted_ms)
+        if (e->is_new != oldest->is_new ? !e->is_new : e->frame.last_us < oldest->frame.last_us)
             oldest = e;
     }
     return oldest;
 }
 
 void refusallog_note(struct refusallog *r, enum egress_why why, const char *what, uint16_t port, const char *other,
-                   uint64_t now_ms)
+                   uint64_t now_us)
 {
     if (!r->entry && !(r->entry = calloc(REFUSALLOG_KEPT, sizeof *r->entry)))
         return;
@@ -45,30 +45,37 @@ void refusallog_note(struct refusallog *r, enum egress_why why, const char *what
     snprintf(e->frame.other, sizeof e->frame.other, "%s", other ? other : "");
     e->frame.count++;
     e->is_new = true;
-    e->noted_ms = now_ms;
+    e->frame.last_us = now_us;
 }
 
-struct refusallog_entry *refusallog_due(struct refusallog *r, uint64_t now_ms)
+void refusallog_renew(struct refusallog *r)
 {
-    if (now_ms - r->burst_ms >= 1000) {
-        r->burst_ms = now_ms;
+    r->burst = 0;
+    for (unsigned i = 0; i < r->n; i++)
+        r->entry[i].was_told = false;
+}
+
+struct refusallog_entry *refusallog_due(struct refusallog *r, uint64_t now_us)
+{
+    if (now_us - r->burst_us >= REFUSALLOG_AGAIN_US) {
+        r->burst_us = now_us;
         r->burst = 0;
     }
     if (r->burst >= REFUSALLOG_BURST)
         return NULL;
     for (unsigned i = 0; i < r->n; i++) {
         struct refusallog_entry *e = &r->entry[i];
-        if (e->is_new && (!e->was_told || now_ms - e->told_ms >= REFUSALLOG_AGAIN_MS))
+        if (e->is_new && (!e->was_told || now_us - e->told_us >= REFUSALLOG_AGAIN_US))
             return e;
     }
     return NULL;
 }
 
-void refusallog_told(struct refusallog *r, struct refusallog_entry *entry, uint64_t now_ms)
+void refusallog_told(struct refusallog *r, struct refusallog_entry *entry, uint64_t now_us)
 {
     entry->is_new = false;
     entry->was_told = true;
-    entry->told_ms = now_ms;
+    entry->told_us = now_us;
     r->burst++;
 }
 

@@ -20,9 +20,10 @@
 #include "base/fd.h"
 #include "box/desk.h"
 #include "box/payload.h"
+#include "box/unrouted.h"
 #include "keeper/later.h"
 
-enum { RETRY_US = 200000, NAMES_AT_ONCE = 16 };
+enum { RETRY_US = 200000 };
 
 static void retry_later(struct keeper *keeper)
 {
@@ -226,9 +227,27 @@ void keeper_door_speaks(struct keeper *keeper, struct kept_box *box)
 {
     struct event_refused refused = { .head = { .type = EVENT_REFUSED, .box = box->slot } };
 
-    /* A few at a time: others have their turn, too. */
-    for (int i = 0; i < NAMES_AT_ONCE && desk_hear(&box->box, refused.name) > 0; i++)
+    /* As many as init reports of one command, so that none is left for the next. */
+    for (int i = 0; i < DESK_NAMES && desk_hear(&box->box, refused.name) > 0; i++)
         keeper_tell(keeper, &refused, sizeof refused, NULL, 0);
+}
+
+void keeper_count_unrouted(struct keeper *keeper, struct kept_box *box)
+{
+    struct event_refused refused = { .head = { .type = EVENT_REFUSED, .box = box->slot } };
+
+    if (box->box.has_network)
+        return;
+    uint64_t n = unrouted_count(&box->box);
+    if (n > box->n_unrouted)
+        keeper_tell(keeper, &refused, sizeof refused, NULL, 0);
+    box->n_unrouted = n;
+}
+
+void keeper_begin_command(struct keeper *keeper, struct kept_box *box)
+{
+    keeper_door_speaks(keeper, box);
+    desk_begin_command(&box->box);
 }
 
 void keeper_egress_close(struct keeper *keeper)

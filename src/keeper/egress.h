@@ -21,6 +21,10 @@ MUST_CHECK int keeper_egress_change(struct keeper *keeper, struct kept_box *box,
                                     struct err *e);
 /* Init reports the names that programs of a box without network looked up. */
 void           keeper_door_speaks(struct keeper *keeper, struct kept_box *box);
+/* A command has failed: reports that addresses were tried since the last one did, in a box without network. */
+void           keeper_count_unrouted(struct keeper *keeper, struct kept_box *box);
+/* REQUEST_NAMES: passes on what init has reported, and makes it report all names again. */
+void           keeper_begin_command(struct keeper *keeper, struct kept_box *box);
 /* The child that prepares a box's network has answered. */
 void           keeper_egress_job_done(struct keeper *keeper);
 /* Call it when all boxes are gone. */

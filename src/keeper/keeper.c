@@ -346,6 +346,8 @@ static void payload_ended(struct keeper *keeper, struct kept_box *box, unsigned 
     p->ended = true;
     p->deadline_us = 0;
     keeper_door_speaks(keeper, box);
+    if (end.code != 0 && !p->is_helper)
+        keeper_count_unrouted(keeper, box);
     if (p->end.head.type != EVENT_FAILED) {
         p->end.ended = (struct event_ended){
             .head = { .type = EVENT_ENDED, .box = box->slot, .payload = (uint16_t)slot },

@@ -99,7 +99,7 @@ struct kept_box {
     uint64_t             freeze_us, freeze_end_us;  /* while being frozen: the next, the last check; 0: not */
     bool                 dying;
     struct err           cause;             /* why it is dying, if no request ended it */
-    uint64_t             oom_kills, pids_refused;   /* at the last check */
+    uint64_t             oom_kills, pids_refused, n_unrouted;   /* at the last check */
     struct kept_shortage *shortage;         /* owned: memory ran out, and the box settles (memory.h) */
     uint64_t             store;             /* its number; 0: none */
     struct volume_uses   volumes;           /* without their trees once the box is made */

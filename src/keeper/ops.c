@@ -184,6 +184,7 @@ static int do_usage(struct keeper_call *c, struct err *e)
     struct box_usage full;
 
     (void)e;
+    keeper_door_speaks(c->keeper, c->box);
     keeper_usage(&c->box->box, &usage.usage, &full);
     keeper_tell(c->keeper, &usage, sizeof usage, NULL, 0);
     c->later = true;
@@ -275,6 +276,13 @@ static int do_net(struct keeper_call *c, struct err *e)
     return keeper_egress_change(c->keeper, c->box, c->frame, e);
 }
 
+static int do_names(struct keeper_call *c, struct err *e)
+{
+    (void)e;
+    keeper_begin_command(c->keeper, c->box);
+    return 0;
+}
+
 static int do_destroy(struct keeper_call *c, struct err *e)
 {
     const struct request_head *q = c->frame;
@@ -332,6 +340,7 @@ static const struct keeper_op {
     [REQUEST_STORE_REMOVE] = { sizeof(struct request_store), NO_BOX, NO_SLOT, 0, 0, do_store_remove },
     [REQUEST_FAMILY]  = { sizeof(struct request_family), NO_BOX, NO_SLOT, 1, 2, do_family },
     [REQUEST_NET]     = { sizeof(struct request_net), STATE(BOX_READY), 0, 0, 0, do_net },
+    [REQUEST_NAMES]   = { sizeof(struct request_head), LIVE, 0, 0, 0, do_names },
     [REQUEST_METER]   = { sizeof(struct request_head), LIVE, 0, 0, 0, do_meter },
     [REQUEST_LAYER]   = { sizeof(struct request_layer), NO_BOX, NO_SLOT, 2, 2, do_layer },
     [REQUEST_VOLUME]  = { sizeof(struct request_volume), NO_BOX, NO_SLOT, 0, 0, do_volume },

@@ -1,14 +1,15 @@
 /* The protocol of carrel-egress: fixed frames and descriptors over SOCK_SEQPACKET sockets.
  *
  *   keeper ---- BOX, with sockets in the box's network; GONE; FRONT, with the front's end of a link
- *   front  ---- POLICY, SHOW, GONE; BROKER, with egress's end of a link to the broker; BROKERED
+ *   front  ---- POLICY, SHOW, COMMAND, GONE; BROKER, with egress's end of a link to the broker; BROKERED
  *   egress ---- REFUSED, USAGE, FLOW to the front
  *
  * `carrel run` plays both parts: it starts its own egress and sends everything over one link. A box is identified by a
  * number that the front chose; its frames may come in any order. A box without a policy reaches nothing.
  *
  * Egress sends REFUSED before it answers the program in the box. So a reader that has seen the program's end finds the
- * refusal on the link already. */
+ * refusal on the link already. It does so for the first refusal of a name or address and port since COMMAND or POLICY,
+ * up to 64 of them at once; what a program repeats in a loop is counted and reported once a second. */
 #ifndef CARREL_PROTO_EGRESS_H
 #define CARREL_PROTO_EGRESS_H
 
@@ -31,6 +32,8 @@ enum egress_type {
     EGRESS_USAGE,       /* struct egress_usage */
     EGRESS_BROKER,      /* struct egress_head, box 0; fd: a link to carrel-broker (proto/broker.h) */
     EGRESS_BROKERED,    /* struct egress_brokered: replaces the box's list. It comes before the policy */
+    EGRESS_COMMAND,     /* struct egress_head: a command, cell or call begins, whose refusals are reported at once, also
+                         * if an earlier one had the same. Not needed if no REFUSED came since the last */
 };
 
 struct egress_head {
@@ -96,19 +99,22 @@ enum egress_why {
     EGRESS_UNRESOLVED,      /* allowed, but the host's resolver does not answer, or fails */
     EGRESS_UDP,             /* a datagram; only connections are carried */
     EGRESS_NO_BROKER,       /* the name has a key, and the broker is gone or has too much to do */
+    EGRESS_TOO_MANY_NAMES,  /* looked up at once */
+    EGRESS_NO_ROUTE,        /* addresses, in a box without network; not egress's: the kernel refuses them */
+    EGRESS_WHYS,
 };
 
-/* The first refusal of a name or address and port, and later ones once a second. */
 struct egress_refused {
     struct egress_head head;
     uint32_t           why;             /* enum egress_why */
     uint16_t           port;            /* 0: only the name was looked up */
-    uint16_t           age_ms;          /* since the last refusal, which may have been long before this report */
+    uint16_t           reserved;
     uint64_t           count;           /* so far */
+    uint64_t           last_us;         /* when, by CLOCK_MONOTONIC: it may have been long before this report */
     char               what[NET_NAME_SIZE];     /* a name, or an address as text */
     char               other[NET_NAME_SIZE];    /* OTHER_NAME: the server name; BAD_ADDRESS: the address */
 };
-_Static_assert(sizeof(struct egress_refused) == 544, "a frame has no hidden bytes");
+_Static_assert(sizeof(struct egress_refused) == 552, "a frame has no hidden bytes");
 
 struct egress_flow {
     struct egress_head head;

@@ -164,6 +164,7 @@ struct event_family_gone {
 };
 _Static_assert(sizeof(struct event_family_gone) == 280, "a frame has no hidden bytes");
 
+/* A program of a box without network looked this up; "": addresses, when a command has failed (box/unrouted.h). */
 struct event_refused {
     struct event_head head;
     char              name[NET_NAME_SIZE];

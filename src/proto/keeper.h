@@ -17,7 +17,7 @@
 #include "proto/volumes.h"
 
 enum {
-    KEEPER_VERSION = 14,
+    KEEPER_VERSION = 15,
     KEEPER_BOXES = 4096,
     KEEPER_PAYLOADS = 64,
     KEEPER_FDS = 24,
@@ -36,7 +36,7 @@ enum request_type {
     REQUEST_FREEZE,
     REQUEST_THAW,
     REQUEST_LIMITS,
-    REQUEST_USAGE,
+    REQUEST_USAGE,       /* the names that the box was refused so far (EVENT_REFUSED) come before the answer */
     REQUEST_SOCKET,      /* a socket made in the network of the box; the answer carries it */
     REQUEST_FILES,       /* fd: the file helper's socket; the helper takes a payload's slot */
     REQUEST_CLOSE_INPUT, /* closes the held copies of a payload's standard input */
@@ -49,6 +49,9 @@ enum request_type {
     REQUEST_METER,        /* files that count the box's use come with the answer */
     REQUEST_LAYER,        /* no box; fds: the list of packages, and a pipe that the builder writes to (layer.h) */
     REQUEST_VOLUME,       /* no box; answered when it is done */
+    REQUEST_NAMES,        /* a command begins in a box without network: each of its first names comes as EVENT_REFUSED,
+                           * also if earlier ones used up what may come in a second. Earlier EVENT_REFUSED come before
+                           * the answer */
     REQUEST_COUNT
 };
 

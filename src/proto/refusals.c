@@ -19,23 +19,70 @@ static void copy_printable(const char *from, size_t most, char *to, size_t size)
     to[n] = '\0';
 }
 
-void refusals_add(struct refusals *r, const struct egress_refused *word, uint64_t now_us)
+static struct net_refusal *find(struct refusals *r, const struct net_refusal *one)
+{
+    for (size_t i = 0; i < r->n; i++)
+        if (r->list[i].port == one->port && r->list[i].why == one->why && strcmp(r->list[i].what, one->what) == 0)
+            return &r->list[i];
+    return NULL;
+}
+
+/* A free place, or that of the oldest entry. */
+static struct net_refusal *take_place(struct refusals *r)
+{
+    struct net_refusal *oldest = r->list;
+
+    if (r->n < REFUSALS_MOST)
+        return &r->list[r->n++];
+    for (size_t i = 1; i < r->n; i++)
+        if (r->list[i].last_us < oldest->last_us)
+            oldest = &r->list[i];
+    r->more++;
+    if (r->replaced_us < oldest->last_us)
+        r->replaced_us = oldest->last_us;
+    return oldest;
+}
+
+const struct net_refusal *refusals_add(struct refusals *r, const struct egress_refused *word, uint64_t now_us)
 {
     struct net_refusal one = { .port = word->port, .why = (uint8_t)word->why, .count = word->count,
-                               .last_us = now_us - word->age_ms * UINT64_C(1000) };
-    size_t i = 0;
+                               .last_us = word->last_us < now_us ? word->last_us : now_us };
 
     copy_printable(word->what, sizeof word->what, one.what, sizeof one.what);
     copy_printable(word->other, sizeof word->other, one.other, sizeof one.other);
-    while (i < r->n && (r->list[i].port != one.port || r->list[i].why != one.why ||
-                        strcmp(r->list[i].what, one.what) != 0))
-        i++;
-    if (i == REFUSALS_MOST) {
-        r->more++;
-        return;
-    }
-    r->list[i] = one;
-    r->n += i == r->n;
+    struct net_refusal *place = find(r, &one);
+    if (!place)
+        place = take_place(r);
+    *place = one;
+    return place;
+}
+
+const struct net_refusal *refusals_add_unrouted(struct refusals *r, uint64_t now_us)
+{
+    struct egress_refused word = { .why = EGRESS_NO_ROUTE, .count = 1, .what = "addresses", .last_us = now_us };
+
+    for (size_t i = 0; i < r->n; i++)
+        if (r->list[i].why == EGRESS_NO_ROUTE)
+            word.count = r->list[i].count + 1;
+    return refusals_add(r, &word, now_us);
+}
+
+const char *net_refusal_why(unsigned why)
+{
+    static const char *const words[] = {
+        [EGRESS_NOT_ALLOWED] = "not allowed",
+        [EGRESS_BAD_ADDRESS] = "its address is not allowed",
+        [EGRESS_OTHER_NAME] = "another TLS server name",
+        [EGRESS_TOO_MANY] = "too many connections",
+        [EGRESS_UNRESOLVED] = "the host's resolver did not answer",
+        [EGRESS_UDP] = "UDP is not carried",
+        [EGRESS_NO_BROKER] = "the process that has its key is not there",
+        [EGRESS_TOO_MANY_NAMES] = "too many names at once",
+        [EGRESS_NO_ROUTE] = "the box has no network",
+    };
+    _Static_assert(sizeof words / sizeof *words == EGRESS_WHYS, "each reason has its words");
+
+    return why < EGRESS_WHYS ? words[why] : "refused";
 }
 
 static const struct net_rule *find_denial(const struct net_refusal *one, const struct net_policy *policy)
@@ -94,6 +141,8 @@ static void write_target(const struct net_refusal *one, struct buf *out)
     struct net_address address;
     bool is_v6 = net_address_parse(one->what, &address) && address.size == 16;
 
+    if (one->why == EGRESS_NO_ROUTE)
+        buf_add_text(out, "connections to ");
     buf_printf(out, is_v6 && one->port ? "[%s]" : "%s", one->what);
     if (one->port)
         buf_printf(out, ":%u", one->port);
@@ -145,6 +194,9 @@ static void write_one(const struct net_refusal *one, const struct net_policy *po
     case EGRESS_UDP:
         buf_add_text(out, " (UDP; only TCP and names are carried)");
         break;
+    case EGRESS_TOO_MANY_NAMES:
+        buf_add_text(out, " (the box looks up too many names at once)");
+        break;
     case EGRESS_UNRESOLVED:
         buf_add_text(out, " (the host's resolver did not answer; see its /etc/resolv.conf)");
         break;
@@ -159,9 +211,11 @@ bool refusals_write(const struct refusals *r, uint64_t since_us, const struct ne
     bool has_network = policy->mode != NET_NONE;
     const struct net_refusal *told[SHOWN], *advised = NULL;
     size_t n = 0;
+    bool has_unrouted = false;
 
     for (size_t i = 0; i < r->n; i++)
         if (r->list[i].last_us >= since_us) {
+            has_unrouted |= r->list[i].why == EGRESS_NO_ROUTE;
             if (n < SHOWN)
                 told[n] = &r->list[i];
             if (!advised && is_advisable(&r->list[i], policy))
@@ -178,9 +232,11 @@ bool refusals_write(const struct refusals *r, uint64_t since_us, const struct ne
         write_one(told[i], policy, deny, out);
     }
     if (n > SHOWN)
-        buf_printf(out, " and %zu more", n - SHOWN);
+        buf_printf(out, " and %s%zu more", r->more && r->replaced_us >= since_us ? "at least " : "", n - SHOWN);
     if (!has_network)
-        buf_add_text(out, n > 1 ? " were refused" : " was refused");
+        buf_add_text(out, n > 1 || told[0]->why == EGRESS_NO_ROUTE ? " were refused" : " was refused");
+    if (has_unrouted)
+        buf_add_text(out, "; rules can name addresses, too");
     if (advised)
         net_refusal_rule(advised, policy, rule);
     return true;

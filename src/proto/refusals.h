@@ -1,5 +1,5 @@
-/* The refused connections of a box, and the one line that reports them: the same in `carrel run`, in answers of the API
- * and for a model. */
+/* The newest refused connections of a box, and the one line that reports them: the same in `carrel run`, in answers of
+ * the API and for a model. */
 #ifndef CARREL_PROTO_REFUSALS_H
 #define CARREL_PROTO_REFUSALS_H
 
@@ -10,7 +10,8 @@ enum { REFUSALS_MOST = 64 };
 
 struct refusals {
     size_t   n;
-    uint64_t more;              /* refusals beyond the table */
+    uint64_t more;              /* entries that newer ones have replaced */
+    uint64_t replaced_us;       /* the newest time of these */
     struct net_refusal {
         char     what[NET_NAME_SIZE], other[NET_ADDRESS_TEXT];
         uint16_t port;
@@ -20,8 +21,15 @@ struct refusals {
     } list[REFUSALS_MOST];
 };
 
-/* Adds egress's report; now_us is recorded. Names that are not printable are ignored. */
-void refusals_add(struct refusals *r, const struct egress_refused *word, uint64_t now_us);
+/* Adds egress's report, in the place of the oldest entry if the table is full, and returns its entry. now_us: not
+ * later. What is not printable in a name becomes '?'. */
+const struct net_refusal *refusals_add(struct refusals *r, const struct egress_refused *word, uint64_t now_us);
+
+/* Records that a box without network tried addresses; the kernel does not say which. */
+const struct net_refusal *refusals_add_unrouted(struct refusals *r, uint64_t now_us);
+
+/* In a few words, for a list. */
+const char *net_refusal_why(unsigned why);
 
 /* The rule that would allow it; "": no rule would, or one of this policy denies it. */
 void net_refusal_rule(const struct net_refusal *one, const struct net_policy *policy, char ret[NET_RULE_TEXT]);

@@ -12,7 +12,7 @@ import sys
 from support.waiting import wait_for
 
 HERE = pathlib.Path(__file__).parent
-BOX, GONE, FRONT, POLICY, SHOW, REFUSED, FLOW, USAGE = range(1, 9)
+BOX, GONE, FRONT, POLICY, SHOW, REFUSED, FLOW, USAGE, BROKER, BROKERED, COMMAND = range(1, 12)
 WAYS = {"hold": (0, 0x7F), "tproxy": (1, 0x0F)}
 NONE, LISTED, PUBLIC = range(3)
 
@@ -88,7 +88,7 @@ class Egress:
         """why, port, count, what, other of each event so far."""
         self.hear()
         return [
-            (*struct.unpack_from("=IHxxQ", f[3]), text(f[3][16:272]), text(f[3][272:528]))
+            (*struct.unpack_from("=IHxxQ", f[3]), text(f[3][24:280]), text(f[3][280:536]))
             for f in self.frames
             if f[0] == REFUSED
         ]

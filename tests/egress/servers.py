@@ -69,7 +69,8 @@ async def rst(_reader, writer):
 
 class Flipping(asyncio.DatagramProtocol):
     """flip.evil.test: public for the first question, metadata afterwards, with a TTL of 0. many: 25 addresses.
-    silent: no answer. broken: garbage. tardy: an answer after a second."""
+    silent: no answer. broken: garbage. tardy, tardy1 and so on: an answer
+    after a second."""
 
     def __init__(self):
         self.asked = 0
@@ -97,11 +98,11 @@ class Flipping(asyncio.DatagramProtocol):
             self.asked += 1
         elif kind == 1 and name == b"many":
             found = [bytes([203, 0, 113, 10])] * 25
-        elif kind == 1 and name == b"tardy":
+        elif kind == 1 and name.startswith(b"tardy"):
             found = [bytes([203, 0, 113, 10])]
         records = b"".join(b"\xc0\x0c\0\1\0\1\0\0\0\0\0\4" + one for one in found)
         reply = data[:2] + b"\x81\x80\0\1" + len(found).to_bytes(2, "big") + b"\0\0\0\0" + question + records
-        asyncio.get_running_loop().call_later(name == b"tardy", self.transport.sendto, reply, address)
+        asyncio.get_running_loop().call_later(name.startswith(b"tardy"), self.transport.sendto, reply, address)
 
 
 async def main(certificate):

@@ -386,6 +386,24 @@ print(time.monotonic() - begun < 5)
     assert {one["rule"] for one in done.report["net"]["refused"]} == {None}
 
 
+ADDRESSES = "this box has no network: connections to addresses were refused; rules can name addresses, too"
+
+
+@pytest.mark.parametrize("address", ["192.0.2.77", "[2001:db8::77]"])
+def test_without_network_a_failed_command_is_told_of_addresses(world, address):
+    done = world.box([], *CURL, f"https://{address}/")
+    assert done.code == 7 and f"carrel: {ADDRESSES}\n" in done.err, done.err
+    assert done.report["net"]["refused"] == [{"name": "addresses", "port": 0, "count": 1, "rule": None}]
+    both = world.box([], "sh", "-c", f"{' '.join(CURL)} https://{address}/; {' '.join(CURL)} https://other.test/")
+    assert "carrel: this box has no network: other.test, connections to addresses were refused; rules can name" in both.err
+
+
+@pytest.mark.parametrize("command", ["exit 1", "curl -sS http://127.0.0.1:9/", "curl -sS http://localhost:9/", "curl -sS 'http://[::1]:9/'",
+                                     "ping -c1 -W1 127.0.0.2 >/dev/null; exit 1", "curl -sS https://192.0.2.77/; true"])
+def test_without_network_nothing_is_told_of_addresses_that_were_not_tried_or_did_not_matter(world, command):
+    assert "addresses" not in world.box([], "sh", "-c", command).err
+
+
 def test_a_run_can_bound_its_connections_and_bytes(world):
     code = """
 import socket, time

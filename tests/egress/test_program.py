@@ -12,7 +12,7 @@ import time
 
 import pytest
 from outside import Namespace
-from driver import BOX, FLOW, FRONT, GONE, POLICY, PUBLIC, REFUSED, SHOW, USAGE, BoxNetwork, Egress, policy
+from driver import BOX, COMMAND, FLOW, FRONT, GONE, POLICY, PUBLIC, REFUSED, SHOW, USAGE, BoxNetwork, Egress, policy
 
 from support.waiting import wait_for
 
@@ -141,6 +141,29 @@ def test_addresses_of_names_stay_when_egress_is_restarted(world, tmp_path, egres
         second.close()
 
 
+DOWNLOAD = """
+import socket, sys
+s = socket.create_connection(("good.test", 5001), timeout=30); s.sendall(b"100000000\\n"); s.recv(1)
+print("begun", flush=True); sys.stdin.readline()
+try:
+    while s.recv(1 << 16): pass
+    print("an end")
+except ConnectionResetError: print("an error")
+"""
+
+
+@pytest.mark.parametrize("way", ["hold", "tproxy"])
+def test_what_egress_left_unfinished_ends_with_an_error(egress, network, way):
+    box = network(way)
+    egress.send(POLICY, 1, policy(["good.test"]))
+    box.attach(egress, 1)
+    child = box.python(DOWNLOAD)
+    assert child.stdout.readline() == "begun\n"
+    egress.process.kill()
+    egress.process.wait()
+    assert child.communicate("go on\n", timeout=30)[0] == "an error\n"
+
+
 def test_a_second_try_from_the_same_port_takes_the_place_of_the_first(egress, network):
     box = network("hold")
     egress.send(POLICY, 1, policy(["203.0.113.0/24"]))
@@ -236,6 +259,20 @@ def test_refusals_are_told_at_once_then_once_a_second(egress, network):
     wait_for(lambda: egress.refused()[-1][2] == 200, "the last count")
 
 
+def test_the_next_command_is_told_the_same_refusal_before_its_program_is_answered(egress, network):
+    box = network("hold")
+    egress.send(POLICY, 1, policy(["good.test"]))
+    box.attach(egress, 1)
+    child = box.python(OPEN)
+    for turn in range(1, 6):
+        egress.send(COMMAND, 1)
+        child.stdin.write("203.0.113.11 80\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == "OSError\n"
+        assert [one[:4] for one in egress.refused()][-1] == (0, 80, turn, "203.0.113.11")
+    child.communicate(timeout=20)
+
+
 def test_a_crowd_of_programs_waits_for_one_answer(egress, network):
     """200 questions come while the name is looked up for the first."""
     box = network("hold")
@@ -250,6 +287,36 @@ codes = [s.recv(512)[3] & 15 for _ in range(200)]
 print(codes.count(0), "of", len(codes))
 """
     assert box.run(sys.executable, "-c", code).stdout == "200 of 200\n"
+
+
+CROWDED = r"""
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(("127.0.0.53", 53)); s.settimeout(20)
+for i in range(100):
+    name = b"tardy%d" % i
+    s.send(b"\1\2\1\0\0\1\0\0\0\0\0\0" + bytes([len(name)]) + name + b"\4evil\4test\0\0\1\0\1")
+failed = [s.recv(512)[3] & 15 for _ in range(36)]
+try: socket.create_connection((sys.argv[1], 7), timeout=20); print("connected")
+except OSError: print(failed.count(2))
+"""
+
+
+def test_names_beyond_those_that_can_be_looked_up_at_once_are_refused_with_a_reason(world, tmp_path, egress, network):
+    rules = policy(["*.evil.test", "good.test"])
+    first, box = network("hold"), network("hold")
+    egress.send(POLICY, 1, rules)
+    first.attach(egress, 1)
+    address = first.run("dig", "+short", "good.test").stdout.strip()
+    # Another one gives the name the same address and has not looked it up.
+    second = Egress(world, os.environ.get("CARREL_EGRESS_ASAN", "build/egress/carrel-egress"), tmp_path)
+    try:
+        second.send(POLICY, 1, rules)
+        box.attach(second, 1)
+        assert box.run(sys.executable, "-c", CROWDED, address).stdout == "36\n"
+        refused = {(one[3], one[1]) for one in second.refused() if one[0] == 7}
+        assert len(refused) == 37 and ("tardy99.evil.test", 0) in refused and ("good.test", 7) in refused
+    finally:
+        second.close()
 
 
 def test_a_flood_of_questions_in_one_box_does_not_starve_another(egress, network):

@@ -142,6 +142,54 @@ static void test_the_end_of_one_direction_is_passed_on_and_the_other_goes_on(voi
     close_stage(&s);
 }
 
+/* The kernel closes the sockets of a process that is killed. */
+static void test_a_process_that_dies_ends_both_sides_with_an_error(void **state)
+{
+    struct stage s;
+    char byte;
+
+    (void)state;
+    open_stage(&s, 4, 0, false);
+    carry_bytes(&s, 1, 1000);
+    for (int i = 0; i < 2; i++) {
+        struct loop_fd *w = &s.pump.side[i].watch;
+        loop_fd_remove(s.loop, w);
+        w->fd = fd_close(w->fd);
+        assert_int_equal(recv(s.ends[i], &byte, 1, 0), -1);
+        assert_int_equal(errno, ECONNRESET);
+    }
+    close_stage(&s);
+}
+
+/* Most of it is still in our socket's queue when both directions have ended. */
+static void test_a_slow_reader_gets_all_bytes_after_the_end(void **state)
+{
+    enum { TOTAL = 400000, SMALL = 4096 };
+    static char bytes[TOTAL];
+    const int small = SMALL, large = 4 * TOTAL;
+    struct stage s;
+    size_t got = 0;
+    ssize_t n;
+
+    (void)state;
+    open_stage(&s, 4, 0, false);
+    assert_int_equal(setsockopt(s.ends[0], SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
+    assert_int_equal(setsockopt(s.pump.side[0].watch.fd, SOL_SOCKET, SO_SNDBUF, &large, sizeof large), 0);
+    for (size_t sent = 0; sent < TOTAL; turn(&s))
+        sent += (n = send(s.ends[1], bytes, TOTAL - sent, MSG_NOSIGNAL)) > 0 ? (size_t)n : 0;
+    assert_int_equal(shutdown(s.ends[1], SHUT_WR), 0);
+    assert_int_equal(shutdown(s.ends[0], SHUT_WR), 0);
+    while (!s.has_ended)
+        turn(&s);
+    assert_int_equal(s.code, 0);
+    assert_int_equal(fcntl(s.ends[0], F_SETFL, 0), 0);
+    while ((n = recv(s.ends[0], bytes, sizeof bytes, 0)) > 0)
+        got += (size_t)n;
+    assert_int_equal(n, 0);
+    assert_int_equal(got, TOTAL);
+    close_stage(&s);
+}
+
 static void test_a_reset_is_passed_on(void **state)
 {
     static const struct linger at_once = { .l_onoff = 1 };
@@ -430,6 +478,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes_pass_both_ways_with_pipes_and_without),
         cmocka_unit_test(test_the_end_of_one_direction_is_passed_on_and_the_other_goes_on),
+        cmocka_unit_test(test_a_process_that_dies_ends_both_sides_with_an_error),
+        cmocka_unit_test(test_a_slow_reader_gets_all_bytes_after_the_end),
         cmocka_unit_test(test_a_reset_is_passed_on),
         cmocka_unit_test(test_what_came_before_a_reset_arrives),
         cmocka_unit_test(test_a_stuck_reader_costs_no_turns),

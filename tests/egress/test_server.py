@@ -13,6 +13,7 @@ import pytest
 
 from denied import deny
 from support import SDK
+from support.client import lines
 from support.processes import children
 from support.server import Server
 from support.waiting import wait_for
@@ -86,11 +87,52 @@ def test_a_box_without_network_says_which_name_was_asked_for(server, box):
     assert run(server, one, "true").get("refused") is None
 
 
+@pytest.mark.parametrize("address", ["192.0.2.77", "[2001:db8::77]"])
+def test_without_network_a_command_that_fails_is_told_of_addresses(server, box, address):
+    one = box()
+    for _ in range(3):
+        assert run(server, one, *FETCH, f"http://{address}/")["refused"] == {
+            "message": "this box has no network: connections to addresses were refused; rules can name addresses, too",
+            "rule": None, "is_index": False}
+        assert run(server, one, "false").get("refused") is None
+    shown = server.admin.get(f"/v1/boxes/{one}/net").json["refused"]
+    assert shown == [{"name": "addresses", "port": 0, "count": 3, "why": "the box has no network", "rule": None}]
+
+
 def test_a_command_is_not_told_what_the_one_before_it_was_refused(server, box):
     """A name is looked up twice (A and AAAA); the second report comes a second later, while the next command runs."""
     one = box(net={"allow": ["good.test"]})
     assert run(server, one, *FETCH, "http://other.test/")["refused"]["rule"] == "other.test"
     assert run(server, one, "sleep", "1.5").get("refused") is None
+
+
+LOOK_UP = "import socket, sys\nfor i in range(int(sys.argv[2])):\n try: socket.gethostbyname(sys.argv[1] % i)\n except OSError: pass"
+
+
+@pytest.mark.parametrize("net", ["none", {"allow": ["good.test"]}])
+def test_each_command_is_told_what_it_was_refused_also_right_after_another(server, box, net):
+    one = box(net=net)
+    for _ in range(4):
+        assert run(server, one, *FETCH, "http://other.test/")["refused"]["rule"] == "other.test"
+    flooded = run(server, one, "python3", "-c", LOOK_UP, "n%d.test", "200")["refused"]["message"]
+    assert " more" in flooded
+    assert run(server, one, *FETCH, "http://n1.test/")["refused"]["rule"] == "n1.test"
+    if net != "none":
+        assert run(server, one, *FETCH, "http://203.0.113.77/")["refused"]["rule"] == "203.0.113.77"
+        assert run(server, one, *FETCH, "http://203.0.113.77/")["refused"]["rule"] == "203.0.113.77"
+    assert run(server, one, "true").get("refused") is None
+
+
+def test_of_many_refusals_the_newest_are_kept_and_the_others_counted(server, box):
+    one = box(net={"allow": ["good.test"]})
+    for turn in range(2):
+        run(server, one, "python3", "-c", LOOK_UP, f"n%d-{turn}.test", "50")
+    assert run(server, one, *FETCH, "http://last.test/")["refused"]["rule"] == "last.test"
+    shown = server.admin.get(f"/v1/boxes/{one}/net").json
+    names = [r["name"] for r in shown["refused"]]
+    assert len(names) == 64 and "last.test" in names and "n0-0.test" not in names
+    assert shown["refused_more"] == 101 - 64
+    assert "and 37 before these\n" in server.carrel("net", one).stdout
 
 
 def test_a_policy_changes_while_the_box_runs(server, box):
@@ -460,11 +502,42 @@ def test_bounds_that_cannot_be_are_refused(server, net, word):
     assert answer.status == 400 and word in answer.json["error"]["message"], answer.json
 
 
-def test_a_cell_is_told_what_its_box_was_refused(server, box):
-    one = box(net={"allow": ["good.test"]})
-    code = "import socket\ntry: socket.getaddrinfo('other.test', 80)\nexcept OSError as e: print(e)"
-    answer = server.admin.post(f"/v1/boxes/{one}/run", {"code": code})
-    assert answer.json["refused"]["rule"] == "other.test", answer.json
+@pytest.mark.parametrize("net", ["none", {"allow": ["good.test"]}])
+def test_a_cell_is_told_what_its_box_was_refused(server, box, net):
+    one = box(net=net)
+    code = "import socket; socket.getaddrinfo('other.test', 80)"
+    for _ in range(4):
+        answer = server.admin.post(f"/v1/boxes/{one}/run", {"code": code})
+        assert answer.json["refused"]["rule"] == "other.test", answer.json
+    assert server.admin.post(f"/v1/boxes/{one}/run", {"code": "1"}).json.get("refused") is None
+
+
+def test_a_call_of_a_function_is_told_what_its_box_was_refused(server, box):
+    one = box(net={"allow": ["good.test"]}, template="python")
+    code = "@expose\ndef fetch(name: str):\n    import socket\n    try: return socket.gethostbyname(name)\n    except OSError: return 'none'\n"
+    made = server.admin.post("/v1/services", {"code": code, "box": one})
+    assert made.status == 201, made.json
+    path = f"/v1/services/{made.json['name']}/call"
+    call = lambda name: server.admin.post(path, {"function": "fetch", "args": [name]}).json  # noqa: E731
+    for _ in range(4):
+        assert call("other.test") == {"ok": True, "result": "none", "refused": {
+            "message": "the network of this box refused other.test", "rule": "other.test", "is_index": False}}
+        assert "refused" not in call("good.test")
+
+
+def test_a_cell_that_failed_waits_for_the_name_that_it_was_refused(server, box):
+    """The name takes another way than the kernel's reply: over the keeper, which stands still here until the reply is there."""
+    one = box()
+    server.admin.post(f"/v1/boxes/{one}/run", {"code": "1"})
+    code = "import socket\ntry: socket.getaddrinfo('other.test', 80)\nexcept OSError: print('over'); raise"
+    with standing_still(server.keeper_pid()):
+        answer = server.admin.open("POST", f"/v1/boxes/{one}/run", {"code": code}, {"Accept": "application/x-ndjson"})
+        events = lines(answer)
+        assert any("over" in str(event) for event in events)
+        kernels = lambda: server.admin.get(f"/v1/boxes/{one}/kernels").json["kernels"]  # noqa: E731
+        wait_for(lambda: [k["state"] for k in kernels()] == ["idle"], "the kernel has replied")
+    end = list(events)[-1]
+    assert end["type"] == "outcome" and end["refused"]["rule"] == "other.test", end
 
 
 def memory_of(pid):

@@ -70,42 +70,68 @@ static void test_a_refusal_is_told_at_once_then_once_a_second_with_its_count(voi
     struct refusallog_entry *e;
 
     (void)state;
-    assert_null(refusallog_due(&log, 5000));
-    refusallog_note(&log, EGRESS_NOT_ALLOWED, "a.b", 80, NULL, 5000);
-    assert_non_null(e = refusallog_due(&log, 5000));
+    assert_null(refusallog_due(&log, 5000000));
+    refusallog_note(&log, EGRESS_NOT_ALLOWED, "a.b", 80, NULL, 5000000);
+    assert_non_null(e = refusallog_due(&log, 5000000));
     assert_int_equal(e->frame.count, 1);
-    refusallog_told(&log, e, 5000);
+    refusallog_told(&log, e, 5000000);
     assert_false(refusallog_wait(&log));
     for (int i = 0; i < 9; i++)
-        refusallog_note(&log, EGRESS_NOT_ALLOWED, "a.b", 80, NULL, 5100);
-    assert_null(refusallog_due(&log, 5999));
+        refusallog_note(&log, EGRESS_NOT_ALLOWED, "a.b", 80, NULL, 5100000);
+    assert_null(refusallog_due(&log, 5999999));
     assert_true(refusallog_wait(&log));
-    refusallog_note(&log, EGRESS_NOT_ALLOWED, "a.b", 81, NULL, 5999);      /* another port is another one */
-    assert_int_equal((e = refusallog_due(&log, 5999))->frame.port, 81);
-    refusallog_told(&log, e, 5999);
-    assert_int_equal((e = refusallog_due(&log, 6000))->frame.count, 10);
+    refusallog_note(&log, EGRESS_NOT_ALLOWED, "a.b", 81, NULL, 5999000);      /* another port is another one */
+    assert_int_equal((e = refusallog_due(&log, 5999999))->frame.port, 81);
+    refusallog_told(&log, e, 5999999);
+    assert_int_equal((e = refusallog_due(&log, 6000000))->frame.count, 10);
+    assert_int_equal(e->frame.last_us, 5100000);
     refusallog_done(&log);
 }
 
-static void test_a_crowd_of_refusals_is_bounded(void **state)
+static unsigned tell_all(struct refusallog *log, uint64_t now_us)
+{
+    struct refusallog_entry *e;
+    unsigned told = 0;
+
+    for (; (e = refusallog_due(log, now_us)); told++)
+        refusallog_told(log, e, now_us);
+    return told;
+}
+
+static void test_the_same_refusal_of_the_next_command_is_told_at_once(void **state)
 {
     struct refusallog log = { 0 };
-    struct refusallog_entry *e;
-    int told = 0;
+
+    (void)state;
+    for (uint64_t now_us = 5000000; now_us < 5000100; now_us++) {
+        refusallog_renew(&log);
+        refusallog_note(&log, EGRESS_NOT_ALLOWED, "a.b", 80, NULL, now_us);
+        assert_int_equal(tell_all(&log, now_us), 1);
+        refusallog_note(&log, EGRESS_NOT_ALLOWED, "a.b", 80, NULL, now_us);
+        assert_int_equal(tell_all(&log, now_us), 0);
+    }
+    refusallog_done(&log);
+}
+
+static void test_a_crowd_of_refusals_is_bounded_and_leaves_room_for_the_next_command(void **state)
+{
+    struct refusallog log = { 0 };
+    unsigned told = 0;
     char name[32];
 
     (void)state;
     for (int i = 0; i < 10000; i++) {
         snprintf(name, sizeof name, "n%d", i);
-        refusallog_note(&log, EGRESS_NOT_ALLOWED, name, 0, NULL, 5000);
-        while ((e = refusallog_due(&log, 5000))) {
-            refusallog_told(&log, e, 5000);
-            told++;
-        }
+        refusallog_note(&log, EGRESS_NOT_ALLOWED, name, 0, NULL, 5000000);
+        told += tell_all(&log, 5000000);
     }
     assert_int_equal(told, REFUSALLOG_BURST);
     assert_true(refusallog_wait(&log));
-    assert_non_null(refusallog_due(&log, 6000));
+    refusallog_renew(&log);
+    assert_int_equal(tell_all(&log, 5000000), REFUSALLOG_KEPT);
+    refusallog_renew(&log);
+    refusallog_note(&log, EGRESS_NOT_ALLOWED, "n1", 0, NULL, 5000000);
+    assert_int_equal(tell_all(&log, 5000000), 1);
     refusallog_done(&log);
 }
 
@@ -152,7 +178,8 @@ int main(void)
         cmocka_unit_test(test_a_name_has_one_address_and_the_address_one_name),
         cmocka_unit_test(test_the_name_that_was_not_used_for_longest_is_dropped_and_pinned_ones_stay),
         cmocka_unit_test(test_a_refusal_is_told_at_once_then_once_a_second_with_its_count),
-        cmocka_unit_test(test_a_crowd_of_refusals_is_bounded),
+        cmocka_unit_test(test_the_same_refusal_of_the_next_command_is_told_at_once),
+        cmocka_unit_test(test_a_crowd_of_refusals_is_bounded_and_leaves_room_for_the_next_command),
         cmocka_unit_test(test_who_wants_all_leaves_others_as_much_as_it_has),
     };
 

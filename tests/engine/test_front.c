@@ -377,7 +377,7 @@ static void test_wrong_requests_are_answered(void **state)
 
     static const struct request_head no_box[] = { { .type = REQUEST_FREEZE },
                                                   { .type = REQUEST_THAW },
-                                                  { .type = REQUEST_USAGE },
+                                                  { .type = REQUEST_USAGE }, { .type = REQUEST_NAMES },
                                                   { .type = REQUEST_FORGET },
                                                   { .type = REQUEST_DESTROY } };
     for (size_t i = 0; i < sizeof no_box / sizeof *no_box; i++)

@@ -145,6 +145,15 @@ def test_the_remote_error_is_a_runtime_error_with_its_type_and_traceback(stub, g
     assert (failed.value.type, failed.value.remote_traceback) == ("KeyError", "line 3") and "Remote traceback:\nline 3" in str(failed.value)
 
 
+def test_the_remote_error_says_what_the_network_refused(stub, grant):
+    refused = {"message": "this box has no network: other.test was refused", "rule": "other.test", "is_index": False}
+    grant.answer = lambda body: (200, {"ok": False, "error": {"type": "E", "message": "m", "traceback": "t"}, "refused": refused})
+    with pytest.raises(RuntimeError) as failed:
+        stub.waits()
+    assert failed.value.refused == refused["message"]
+    assert str(failed.value) == "E: m (this box has no network: other.test was refused)\n\nRemote traceback:\nt"
+
+
 @pytest.mark.parametrize("status, code, kind", [(422, "invalid_arguments", TypeError), (504, "timeout", TimeoutError), (403, "forbidden", RuntimeError),
                                                 (502, "worker_died", RuntimeError)])
 def test_refusals_say_why(stub, grant, status, code, kind):

@@ -119,7 +119,8 @@ static bool is_relay_alone(const struct mcp_call *c)
 
 void mcp_add_refused(struct buf *out, const struct mcp_call *c, const char *box_id, const json_t *refused)
 {
-    const char *rule = json_string_value(json_object_get(refused, "rule"));
+    /* The box of a function that was granted is not its caller's to change. */
+    const char *rule = admitted_is_holder(&c->in) ? NULL : json_string_value(json_object_get(refused, "rule"));
 
     if (!refused)
         return;

@@ -79,9 +79,30 @@ static void on_print(struct service_call *call, const char *stream, struct jsons
     mcp_progress(w->call, text.data, text.size);
 }
 
-/* Answers a text as it is; other values as JSON, and also as structured content. */
-static void answer_value(struct mcp_call *c, struct jsonslice value)
+/* A line about the service's box, as a text of its own: the function's result stays as it is. */
+static void add_refused(struct buf *out, const struct service_call *call)
 {
+    const struct tool_call *w = call->options.owner;
+    struct buf line;
+    struct jsonout j;
+
+    if (!call->refused)
+        return;
+    buf_init(&line, MCP_TEXT_MOST);
+    mcp_add_refused(&line, w->call, call->service->box->id, call->refused);
+    buf_add_text(out, ",{\"type\":\"text\",\"text\":");
+    jsonout_init(&j, out);
+    jsonout_bytes(&j, NULL, buf_string(&line), line.length);
+    if (jsonout_finish(&j) < 0 && !out->failure)
+        out->failure = EINVAL;
+    buf_add_char(out, '}');
+    buf_done(&line);
+}
+
+/* Answers a text as it is; other values as JSON, and also as structured content. */
+static void answer_value(struct mcp_call *c, const struct service_call *call)
+{
+    const struct jsonslice value = call->result;
     struct buf out;
     struct jsonout j;
     bool is_text = jsonscan_inside(value).data != NULL;
@@ -96,7 +117,9 @@ static void answer_value(struct mcp_call *c, struct jsonslice value)
         if (jsonout_finish(&j) < 0 && !out.failure)
             out.failure = EINVAL;
     }
-    buf_add_text(&out, "}],\"isError\":false");
+    buf_add_char(&out, '}');
+    add_refused(&out, call);
+    buf_add_text(&out, "],\"isError\":false");
     /* Before 2026 it could only be an object. */
     if (value.size && (c->m.is_modern ? !is_text : value.data[0] == '{')) {
         buf_add_text(&out, ",\"structuredContent\":");
@@ -109,9 +132,9 @@ static void answer_value(struct mcp_call *c, struct jsonslice value)
     buf_done(&out);
 }
 
-static void answer_error(struct mcp_call *c, struct jsonslice error)
+static void answer_error(struct mcp_call *c, const struct service_call *call)
 {
-    json_t *root = json_loadb(error.data, error.size, 0, NULL);
+    json_t *root = json_loadb(call->result.data, call->result.size, 0, NULL);
     const char *type = json_string_value(json_object_get(root, "type")),
                *message = json_string_value(json_object_get(root, "message")),
                *trace = json_string_value(json_object_get(root, "traceback"));
@@ -123,6 +146,9 @@ static void answer_error(struct mcp_call *c, struct jsonslice error)
         buf_add_text(&text, "\n\n");
         buf_add_text(&text, trace);
     }
+    if (call->refused)
+        buf_add_text(&text, "\n");
+    mcp_add_refused(&text, c, call->service->box->id, call->refused);
     mcp_tool_result(c, buf_string(&text), NULL, true);
     buf_done(&text);
     json_decref(root);
@@ -136,9 +162,9 @@ static void on_over(struct service_call *call)
     w->running = NULL;
     c->on_gone = NULL;
     if (call->outcome == CALL_OK)
-        answer_value(c, call->result);
+        answer_value(c, call);
     else if (call->outcome == CALL_ERROR || call->outcome == CALL_INVALID)
-        answer_error(c, call->result);
+        answer_error(c, call);
     else
         mcp_tool_fail(c, "%s%s%s", call_outcome_name(call->outcome), call->reason ? ": " : "",
                       call->reason ? call->reason : "");

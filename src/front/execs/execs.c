@@ -337,6 +337,8 @@ int exec_start(struct box *box, const struct exec_options *options, struct exec 
     box->running++;
     box_touch(box);
     front->metrics.execs_started++;
+    if (!x->owner)
+        net_box_begin_command(box);
     ask_keeper(x, options, command, theirs);
     for (int i = 0; i < 3; i++)
         fd_close(theirs[i]);

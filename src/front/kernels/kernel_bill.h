@@ -22,8 +22,9 @@ struct kernel_bill {
 
 /* The cell begins: requests a meter for the box. */
 void kernel_bill_open(struct kernel_bill *b, struct box *box, void (*on_there)(struct kernel_bill *b));
-/* Reads the usage now, once. True: the bill is complete; otherwise on_there() follows. */
-bool kernel_bill_close(struct kernel_bill *b);
+/* Reads the usage now, once. True: the bill is complete; otherwise on_there() follows. asks_keeper: does not use the
+ * meter; the keeper's earlier events about the box come before its answer. */
+bool kernel_bill_close(struct kernel_bill *b, bool asks_keeper);
 /* Closing it will need the keeper: better begin early. */
 bool kernel_bill_takes_time(const struct kernel_bill *b);
 /* Drops a pending answer. */

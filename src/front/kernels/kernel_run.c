@@ -95,7 +95,8 @@ static void leave(struct kernel_run *run, enum outcome outcome, const char *reas
         *at = run->next;
     run->next = run->box->leaving;
     run->box->leaving = run;
-    if (kernel_bill_close(&run->bill))
+    /* Without network the keeper passes on the names that were refused: its answer comes after them. */
+    if (kernel_bill_close(&run->bill, outcome != OUTCOME_OK && !run->box->has_network))
         loop_task_add(loop, &run->end_task);
     begin_next(k);
 }
@@ -211,7 +212,7 @@ static void look_at_end(struct kernel_run *run)
     if (run->replied && run->idle)
         end_of_cell(run);
     else if (kernel_bill_takes_time(&run->bill))
-        (void)kernel_bill_close(&run->bill);
+        (void)kernel_bill_close(&run->bill, false);
 }
 
 /* The beginning of a stream message: these bytes, still escaped, of its text. NULL: no memory. */
@@ -336,6 +337,7 @@ static void begin(struct kernel_run *run)
 
     kernel_bill_open(&run->bill, run->box, on_billed);
     run->started_us = loop_now_us();
+    net_box_begin_command(run->box);
     run->interrupts = kernel_private(k)->interrupts;
     int r = k->state == KERNEL_DEAD ? kernel_restart(k, &e) : 0;
     if (run->kernel && r == 0)

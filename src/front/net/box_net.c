@@ -7,6 +7,7 @@
 
 #include "front/boxes/box_parts.h"
 #include "front/front.h"
+#include "front/keeper_link.h"
 
 /* Before a rule of the box's own, in answers of the API. */
 #define DENY "its rule deny "
@@ -83,10 +84,6 @@ static const struct net_policy *policy_of(const struct box *b)
 
 static json_t *refusal_json(const struct net_refusal *one, const struct net_policy *policy)
 {
-    static const char *const why[] = { "not allowed", "its address is not allowed", "another TLS server name",
-                                       "too many connections", "the host's resolver did not answer",
-                                       "UDP is not carried" };
-    size_t known = one->why < sizeof why / sizeof *why ? one->why : 0;
     char rule[NET_RULE_TEXT];
     struct buf denial;
 
@@ -94,7 +91,8 @@ static json_t *refusal_json(const struct net_refusal *one, const struct net_poli
     bool is_denied = net_refusal_denial(one, policy, DENY, &denial);
     net_refusal_rule(one, policy, rule);
     json_t *shown = json_pack("{s:s,s:i,s:I,s:s,s:s?}", "name", one->what, "port", (int)one->port, "count",
-                              (json_int_t)one->count, "why", is_denied ? buf_string(&denial) : why[known], "rule",
+                              (json_int_t)one->count, "why",
+                              is_denied ? buf_string(&denial) : net_refusal_why(one->why), "rule",
                               rule[0] ? rule : NULL);
     buf_done(&denial);
     return shown;
@@ -103,31 +101,56 @@ static json_t *refusal_json(const struct net_refusal *one, const struct net_poli
 void box_net_refused(struct box *b, const struct egress_refused *word)
 {
     struct box_net *net = box_net_of(b);
-    uint64_t now = loop_now_us(), at = now - word->age_ms * UINT64_C(1000);
+    uint64_t now = loop_now_us();
     size_t before = net ? net->refusals.n : 0;
 
     if (!net)
         return;
-    refusals_add(&net->refusals, word, now);
-    /* The first of each kind at once; a program that retries again and again must not fill a log. */
+    net->has_heard = true;
+    const struct net_refusal *one =
+        word ? refusals_add(&net->refusals, word, now) : refusals_add_unrouted(&net->refusals, now);
+    /* The first of each kind at once, while the table has room; a program that retries again and again, or tries ever
+     * other names, must not fill a log. */
     if (net->refusals.n == before && now - net->told_us < EVENT_EVERY_US)
         return;
     net->told_us = now;
-    for (size_t i = 0; i < net->refusals.n; i++)
-        if (net->refusals.list[i].last_us == at)
-            box_event(b, "net", refusal_json(&net->refusals.list[i], policy_of(b)));
+    box_event(b, "net", refusal_json(one, policy_of(b)));
+}
+
+static void ignore_answer(const union event *event, int *fds, size_t n_fds, void *arg)
+{
+    (void)event;
+    (void)fds;
+    (void)n_fds;
+    (void)arg;
+}
+
+/* Nothing is sent unless something was refused since the last command: the usual command costs nothing here. */
+void net_box_begin_command(struct box *b)
+{
+    struct request_head q = { .type = REQUEST_NAMES, .box = b->slot };
+
+    if (b->has_network)
+        net_hear(b->front);
+    if (!b->net || !b->net->has_heard)
+        return;
+    b->net->has_heard = false;
+    if (b->has_network)
+        box_net_renew(b);
+    else
+        keeper_link_request(b->front->keeper, &q, sizeof q, NULL, 0, ignore_answer, NULL);
 }
 
 void net_box_name_refused(struct box *b, const char *name)
 {
-    struct egress_refused word = { .why = EGRESS_NOT_ALLOWED, .count = 1 };
+    struct egress_refused word = { .why = EGRESS_NOT_ALLOWED, .count = 1, .last_us = loop_now_us() };
 
-    if (!net_name_clean(name, strnlen(name, sizeof word.what - 1), word.what))
+    if (name[0] && !net_name_clean(name, strnlen(name, sizeof word.what - 1), word.what))
         return;
     for (size_t i = 0; b->net && i < b->net->refusals.n; i++)
         if (strcmp(b->net->refusals.list[i].what, word.what) == 0 && b->net->refusals.list[i].port == 0)
             word.count = b->net->refusals.list[i].count + 1;
-    box_net_refused(b, &word);
+    box_net_refused(b, name[0] ? &word : NULL);
     if (b->net) {
         b->net->total.refusals++;
         b->front->metrics.net_refusals++;
@@ -159,11 +182,11 @@ json_t *box_net_json(const struct box *b, json_t *connections)
 
     for (size_t i = 0; b->net && i < b->net->refusals.n; i++)
         json_array_append_new(refused, refusal_json(&b->net->refusals.list[i], policy));
-    return json_pack("{s:o,s:o,s:o,s:I,s:I,s:I,s:I}", "net",
+    return json_pack("{s:o,s:o,s:o,s:I,s:I,s:I,s:I,s:I}", "net",
                      b->settings.net ? json_incref(b->settings.net) : json_string("none"), "connections", connections,
-                     "refused", refused, "bytes_sent", (json_int_t)usage->sent, "bytes_received",
-                     (json_int_t)usage->received, "connections_made", (json_int_t)usage->connections, "refusals",
-                     (json_int_t)usage->refusals);
+                     "refused", refused, "refused_more", (json_int_t)(b->net ? b->net->refusals.more : 0), "bytes_sent",
+                     (json_int_t)usage->sent, "bytes_received", (json_int_t)usage->received, "connections_made",
+                     (json_int_t)usage->connections, "refusals", (json_int_t)usage->refusals);
 }
 
 enum wall_network net_box_wall(const struct box *b)

@@ -240,6 +240,11 @@ void net_box_tell(struct box *b)
     (void)tell(b->front->net, EGRESS_POLICY, box_token(b), 0);
 }
 
+void box_net_renew(struct box *b)
+{
+    (void)tell(b->front->net, EGRESS_COMMAND, box_token(b), 0);
+}
+
 void net_box_free(struct box *b)
 {
     /* The keeper sends this, too. But its frame may arrive before our last policy, which would then stay for ever. */

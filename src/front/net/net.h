@@ -50,8 +50,11 @@ void           net_box_tell(struct box *b);
 /* The keeper has made its network, or failed: then it has none, as before. */
 void           net_box_changed(struct box *b, int result);
 void           net_box_free(struct box *b);
-/* A program in a box without network looked up this name. */
+/* A program in a box without network looked up this name; "": tried addresses. */
 void           net_box_name_refused(struct box *b, const char *name);
+/* A command, cell or call begins in the box: what it is refused is reported at once, also if an earlier one was refused
+ * the same a moment ago. Call it when its start is recorded. */
+void           net_box_begin_command(struct box *b);
 /* The box's refusals since then (loop_now_us): {"message": a line, "rule": would allow the first}, a new reference;
  * NULL: none. Calls net_hear() first, so it is complete once a command has ended. */
 json_t        *net_box_refused(struct box *b, uint64_t since_us);

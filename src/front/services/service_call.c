@@ -16,6 +16,7 @@
 #include "base/list.h"
 #include "front/boxes/boxes.h"
 #include "front/front.h"
+#include "front/net/net.h"
 #include "front/services/service_private.h"
 
 enum { CHECK_BYTES_MOST = 64 << 10 };
@@ -129,10 +130,17 @@ static struct service_call *take_next(struct service *s, bool all)
 /* For a call that is in no list any more. */
 static void free_call(struct service_call *c)
 {
+    struct call_private *q = c->private;
+
     drop_message(c);
-    call_holder_leave(c->private->holder);
-    loop_timer_cancel(c->service->front->loop, &c->private->timer);
-    free(c->private);
+    call_holder_leave(q->holder);
+    loop_timer_cancel(c->service->front->loop, &q->timer);
+    if (q->answer) {
+        boxes_cancel(c->service->front, c);
+        guest_message_unref(q->answer);
+    }
+    json_decref(c->refused);
+    free(q);
     free(c);
 }
 
@@ -148,6 +156,8 @@ static void tell_end(struct service_call *c, enum call_outcome outcome, struct j
     c->result = result;
     c->wall_us = loop_now_us() - q->started_us;
     note(c->service, q, outcome, outcome == CALL_OK ? result.size : 0);
+    if (q->sent && outcome != CALL_ABANDONED)
+        c->refused = net_box_refused(c->service->box, q->sent_us);
     if (outcome != CALL_ABANDONED && c->options.on_end)
         c->options.on_end(c);
 }
@@ -165,6 +175,34 @@ void service_call_finish(struct service_call *c, enum call_outcome outcome, stru
         loop_task_add(s->front->loop, &s->private->pump_task);
 }
 
+/* It may have come because the keeper was lost: then the names are, too. */
+static void on_names(struct box *box, const struct frame_usage *usage, const struct err *e, void *arg)
+{
+    struct service_call *c = arg;
+
+    (void)box;
+    (void)usage;
+    (void)e;
+    service_call_finish(c, CALL_ERROR, c->private->value);
+}
+
+void service_call_fail(struct service_call *c, struct guest_message *m, struct jsonslice error)
+{
+    struct call_private *q = c->private;
+    struct box *box = c->service->box;
+    struct err ignored;
+
+    if (q->answer)
+        return;
+    if (box->has_network || q->is_over || box_usage(box, on_names, c, &ignored) < 0) {
+        service_call_finish(c, CALL_ERROR, error);
+        return;
+    }
+    guest_message_ref(m);
+    q->answer = m;
+    q->value = error;
+}
+
 enum { BEGINNING = 32 };
 
 /* The beginning of a message; returns its length. */
@@ -179,6 +217,8 @@ static bool send_call(struct service *s, struct service_call *c)
     struct service_private *p = s->private;
     struct call_private *q = c->private;
 
+    net_box_begin_command(s->box);
+    q->sent_us = loop_now_us();
     if (guest_link_send(&p->link, q->message) < 0)
         return false;
     drop_message(c);
@@ -246,7 +286,10 @@ void service_calls_end(struct service *s, enum call_outcome outcome, bool all)
     for (struct service_call *c; (c = take_next(s, all));) {
         c->died = s->outcome ? s->outcome : OUTCOME_ERROR;
         c->reason = s->reason;
-        tell_end(c, outcome, (struct jsonslice){ 0 });
+        if (c->private->answer)
+            tell_end(c, CALL_ERROR, c->private->value);
+        else
+            tell_end(c, outcome, (struct jsonslice){ 0 });
         free_call(c);
     }
 }
@@ -395,7 +438,7 @@ static void stop(struct service_call *c, enum call_outcome outcome)
         return;
     }
     loop_timer_cancel(c->service->front->loop, &c->private->timer);
-    if (c->service->exec && c->service->state == SERVICE_READY)
+    if (c->service->exec && c->service->state == SERVICE_READY && !c->private->answer)
         interrupt(c);
     tell_end(c, outcome, (struct jsonslice){ 0 });      /* last: it may end everything */
 }

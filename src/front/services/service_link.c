@@ -161,18 +161,23 @@ static enum service_message kind_of(struct jsonslice type)
 }
 
 /* An answer to an existing or earlier call. */
-static const char *take_answer(struct service_call *c, enum service_message kind, struct jsonslice value)
+static const char *take_answer(struct service_call *c, enum service_message kind, struct guest_message *m,
+                               struct jsonslice value)
 {
     bool is_refusal = kind == SERVICE_INVALID;
 
     if (!value.data || (kind != SERVICE_RESULT && value.data[0] != '{'))
         return "an answer without a value";
-    if (c && (c->private->sent || (is_refusal && c->private->checked)))
-        service_call_finish(c, kind == SERVICE_RESULT ? CALL_OK : is_refusal ? CALL_INVALID : CALL_ERROR, value);
+    if (!c || !(c->private->sent || (is_refusal && c->private->checked)))
+        return NULL;
+    if (kind == SERVICE_ERROR)
+        service_call_fail(c, m, value);
+    else
+        service_call_finish(c, is_refusal ? CALL_INVALID : CALL_OK, value);
     return NULL;
 }
 
-static const char *take_message(struct service *s, const struct guest_message *m)
+static const char *take_message(struct service *s, struct guest_message *m)
 {
     struct jsonslice text = { m->data, m->size }, type = { 0 }, id = { 0 }, value = { 0 }, stream = { 0 };
     unsigned long long number = 0;
@@ -211,7 +216,7 @@ static const char *take_message(struct service *s, const struct guest_message *m
     case SERVICE_RESULT:
     case SERVICE_ERROR:
     case SERVICE_INVALID:
-        return take_answer(c, kind, value);
+        return take_answer(c, kind, m, value);
     default:
         return "a message of an unknown kind";
     }

@@ -34,7 +34,9 @@ struct call_private {
     bool                   is_async, sent;
     bool                   is_over;         /* its caller has an answer or is gone; the worker still runs it */
     size_t                 bytes;           /* of the message: charged to the service's owner while it is kept */
-    uint64_t               started_us;
+    uint64_t               started_us, sent_us;
+    struct guest_message  *answer;          /* owned: an error that waits for the keeper (service_call_fail); NULL */
+    struct jsonslice       value;           /* in it */
     unsigned               ladder;
     struct loop_timer      timer;           /* its time, then the ladder's */
     struct service_call   *call;
@@ -117,6 +119,9 @@ void service_say_cancel(struct service *s, unsigned long long id);
 /* --- service_call.c --- */
 struct service_call *service_call_by_id(struct service *s, unsigned long long id);
 void service_call_finish(struct service_call *c, enum call_outcome outcome, struct jsonslice result);
+/* The function raised an error, which is in m. In a box without network it ends a moment later, when the keeper has
+ * passed on the names that it was refused. */
+void service_call_fail(struct service_call *c, struct guest_message *m, struct jsonslice error);
 /* Sends the calls that may be sent now. */
 void service_pump(struct service *s);
 /* The worker is gone: its calls end with this outcome, and with all, the queued ones, too. */

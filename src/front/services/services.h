@@ -126,6 +126,7 @@ struct service_call {
     enum outcome         died;
     const char          *reason;
     uint64_t             wall_us;
+    json_t              *refused;           /* owned: net_box_refused() since the worker got it; NULL: nothing */
     struct call_private *private;
 };
 

@@ -33,12 +33,14 @@ _json, _os, _socket, _threading = _carrel_modules()
 
 
 class RemoteError(RuntimeError):
-    """The function raised. `type` is the exception's name there, `remote_traceback` where it was."""
+    """The function raised. `type` is the exception's name there, `remote_traceback` where it was. `refused`: what the network of
+    its box refused meanwhile, in one line; empty if nothing was."""
 
-    def __init__(self, type, message, traceback=""):
+    def __init__(self, type, message, traceback="", refused=""):
         self.type = type
         self.remote_traceback = traceback
-        super().__init__(f"{type}: {message}" + (f"\\n\\nRemote traceback:\\n{traceback}" if traceback else ""))
+        self.refused = refused
+        super().__init__(f"{type}: {message}" + (f" ({refused})" if refused else "") + (f"\\n\\nRemote traceback:\\n{traceback}" if traceback else ""))
 
 
 def _connect(path):
@@ -176,7 +178,8 @@ def _ask(function, args, kwargs):
         return answer.get("result")
     error = answer.get("error") or {}
     if status == 200:
-        raise RemoteError(str(error.get("type")), str(error.get("message")), str(error.get("traceback") or ""))
+        raise RemoteError(str(error.get("type")), str(error.get("message")), str(error.get("traceback") or ""),
+                          str((answer.get("refused") or {}).get("message") or ""))
     words = str(error.get("message") or status)
     if not words.startswith(function):
         words = f"{function}(): {words}"

@@ -103,8 +103,13 @@ static void drop_prints(struct api_call *w)
 
 static void add_members(struct buf *out, const struct service_call *c)
 {
+    char *refused = c->refused ? json_dumps(c->refused, JSON_COMPACT) : NULL;
+
     buf_add_text(out, c->outcome == CALL_OK ? "\"ok\":true,\"result\":" : "\"ok\":false,\"error\":");
     buf_add(out, c->result.data, c->result.size);
+    if (refused)
+        buf_printf(out, ",\"refused\":%s", refused);
+    free(refused);
     buf_add_char(out, '}');
 }
 
@@ -124,11 +129,13 @@ static int refusal(const struct service_call *c, const char **ret_code, char *te
     case CALL_TIMEOUT:
         snprintf(text, size, "the function did not return in time and was interrupted");
         *ret_code = "timeout";
+        *ret_details = c->refused ? json_pack("{s:O}", "refused", c->refused) : NULL;
         break;
     case CALL_DIED:
         snprintf(text, size, "the service's worker died: %s", c->reason);
         *ret_code = "worker_died";
-        *ret_details = json_pack("{s:s,s:s}", "outcome", outcome_name(c->died), "reason", c->reason);
+        *ret_details = json_pack("{s:s,s:s,s:O*}", "outcome", outcome_name(c->died), "reason", c->reason, "refused",
+                                 c->refused);
         break;
     default:
         snprintf(text, size, "the service is not there any more: %s", c->reason ? c->reason : "it has ended");
