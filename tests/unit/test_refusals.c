@@ -13,11 +13,12 @@ static void add(struct refusals *r, const char *name, uint64_t now_us)
 
 static void check_line(const struct refusals *r, uint64_t since_us, const char *line)
 {
+    static const struct net_policy none;
     char rule[NET_RULE_TEXT];
     struct buf out;
 
     buf_init(&out, 4096);
-    assert_int_equal(refusals_write(r, since_us, false, &out, rule), line != NULL);
+    assert_int_equal(refusals_write(r, since_us, &none, "--deny ", &out, rule), line != NULL);
     assert_string_equal(buf_string(&out), line ? line : "");
     buf_done(&out);
 }
