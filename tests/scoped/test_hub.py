@@ -2,7 +2,6 @@
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -12,10 +11,11 @@ import pytest
 from hub_server import COMMIT, Hub
 
 from carrel.environment import hub_box, landing
-from carrel.environment.hub import ModelUnavailable, hub_cache
+from carrel.environment.hub import ModelUnavailable, discard, hub_cache, taken
 from carrel.environment.hub_box import Hub as Reached
 from carrel.environment.models import cached_snapshot, find_model
 from carrel.environment.server import scoped_server
+from support import SDK
 
 HERE = pathlib.Path(__file__).resolve().parent
 NAME = "google/gemma-2-9b"
@@ -108,6 +108,15 @@ def test_the_broker_has_the_token_and_the_box_a_placeholder(hub, tmp_path):
     said = json.loads(done.stdout.splitlines()[-1])
     assert said["placeholder"].startswith("carrel-placeholder-") and not said["seen_inside"] and said["fetched"]
     assert said["tokens_of_hub"] == [f"Bearer {TOKEN}"] and said["tokens_of_files"] == [None] and said["files_with_token"] == ""
+
+
+def test_an_interpreter_without_the_hubs_library_has_it_in_the_box(hub, tmp_path):
+    """Debian's own."""
+    path = [str(SDK), str(HERE.parent)]
+    code = f"import os, sys; sys.path[:0] = {path!r}\nfrom carrel.environment.models import find_model\nprint(find_model({NAME!r}, os.environ))"
+    done = subprocess.run(["/usr/bin/python3", "-B", "-I", "-c", code], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert "installed once" in done.stderr and cached_snapshot(NAME) == done.stdout.strip()
 
 
 # --- interrupted ---
@@ -302,10 +311,29 @@ def test_an_abandoned_stage_of_another_commit_goes(hub):
     assert not (store() / ".carrel").exists()
 
 
-def test_checks_of_a_list_and_of_files(tmp_path):
+def test_a_tree_that_is_deep_and_closed_is_measured_and_removed(tmp_path):
+    top = at = tmp_path / "tree"
+    at.mkdir()
+    os.symlink(tmp_path, at / "out")
+    (tmp_path / "kept").write_text("kept")
+    descriptor = os.open(at, os.O_RDONLY)
+    for _ in range(1500):       # deeper than Python recurses
+        os.mkdir("d", dir_fd=descriptor)
+        deeper = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = deeper
+    os.close(descriptor)
+    (at / "closed").mkdir()
+    (at / "closed/file").write_text("x")
+    (at / "closed").chmod(0)
+    assert taken(str(top))[1] >= 1500
+    discard(str(top))
+    assert not top.exists() and (tmp_path / "kept").read_text() == "kept"
+
+
+def test_what_is_no_list_of_files_is_refused():
     ok = {"commit": COMMIT, "files": [{"name": "a/b.json", "size": None, "blob": "../x", "sha256": "Z"}]}
     assert landing.checked_list(ok) == (COMMIT, [{"name": "a/b.json", "size": None, "sha256": None, "blob": None}])
     for told in (None, [], {}, {"commit": COMMIT}, {"commit": 3, "files": []}, {"commit": COMMIT, "files": [3]}, {"commit": COMMIT, "files": [{}] * 30000}):
         with pytest.raises(landing.Refused):
             landing.checked_list(told)
-    shutil.rmtree(tmp_path)

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import threading
-from typing import Any, Dict, List, Mapping
+from typing import Any, Iterator, List, Mapping
 
 from ..errors import CarrelError
 from .cache import cache_dir, human, locked
@@ -137,36 +137,47 @@ def _sum(files: List[File]) -> int:
     return sum(f["size"] or 0 for f in files)
 
 
+def _entries(folder: str) -> Iterator["os.DirEntry[str]"]:
+    """All that is below a directory, a directory before its entries, however deep; no link is followed."""
+    ahead = [folder]
+    while ahead:
+        place = ahead.pop()
+        try:
+            with os.scandir(place) as found:
+                entries = list(found)
+        except OSError:
+            continue
+        for entry in entries:
+            yield entry
+            if entry.is_dir(follow_symlinks=False):
+                ahead.append(entry.path)
+
+
 def taken(folder: str) -> tuple[int, int]:
-    """The bytes and entries of a directory that others change meanwhile; no link is followed. The count ends early where it
-    is too much."""
+    """The bytes and entries of a directory that others change meanwhile. The count ends early where it is too much."""
     size = entries = 0
-    for base, folders, files in os.walk(folder):
-        entries += len(folders) + len(files)
+    for entry in _entries(folder):
+        entries += 1
+        with contextlib.suppress(OSError):
+            size += entry.stat(follow_symlinks=False).st_blocks * 512
         if entries > _MOST_ENTRIES:
             break
-        for name in files:
-            try:
-                size += os.lstat(os.path.join(base, name)).st_blocks * 512
-            except OSError:
-                pass
     return size, entries
 
 
 def discard(folder: str) -> None:
-    """Removes a tree that a box has written; its directories may be closed."""
-    def open_it(remove: Any, path: str, error: Any) -> None:
-        try:
-            os.chmod(os.path.dirname(path), 0o700)
-            if os.path.isdir(path) and not os.path.islink(path):
-                os.chmod(path, 0o700)
-                shutil.rmtree(path, ignore_errors=True)
+    """Removes a tree that a box has written, as far as it can be: its directories may be closed, and deeper than a path is long."""
+    folders = [folder]
+    for entry in _entries(folder):
+        with contextlib.suppress(OSError):
+            if entry.is_dir(follow_symlinks=False):
+                os.chmod(entry.path, 0o700)
+                folders.append(entry.path)
             else:
-                os.unlink(path)
-        except OSError:
-            pass
-    if os.path.isdir(folder) and not os.path.islink(folder):
-        shutil.rmtree(folder, onerror=open_it)
+                os.unlink(entry.path)
+    for made in reversed(folders):
+        with contextlib.suppress(OSError):
+            os.rmdir(made)
 
 
 class _Bound:

@@ -114,6 +114,8 @@ class HubBox:
     def _ask(self, asked: Raw, bound: "Bound | None" = None, progress: "_Progress | None" = None, **options: Any) -> Raw:
         answer: Raw = {}
         for way in self._ways():
+            if "packages" in way and self._way != way:
+                print(f"carrel: the box that fetches {self.name} has {_LIBRARY} as a package, which is installed once", file=sys.stderr, flush=True)
             self._way = way
             answer, refused = self._run(way, asked, bound, progress, options)
             if not self._is_lacking(answer):
@@ -185,7 +187,7 @@ class HubBox:
     def _failed(self, error: Raw, refused: Raw) -> ModelUnavailable:
         """In the hub's own words."""
         name, endpoint, kind, status = self.name, self.hub.endpoint, str(error.get("kind")), error.get("status")
-        said = _plain(str(error.get("said") or "")).replace(self.hub.inside, endpoint)
+        said = plain(str(error.get("said") or "")).replace(self.hub.inside, endpoint)
         if kind == "GatedRepoError":
             words = (f"{name} is gated: {said}", f"ask for access at {endpoint}/{name}, then set HF_TOKEN to a token of that account")
         elif kind == "RepositoryNotFoundError" or status in (401, 404):
@@ -193,15 +195,15 @@ class HubBox:
         elif error.get("no_space"):
             words = (f"cannot fetch {name}: the disk is full", "make room, or set HF_HOME to a larger disk; what is there is used")
         elif refused.get("rule"):
-            words = (f"cannot fetch {name} from {endpoint}: {_plain(str(refused.get('message')))}",
-                     f"if this hub keeps its files there, allow it with CARREL_MODEL_HOSTS={_plain(str(refused['rule']))}")
+            words = (f"cannot fetch {name} from {endpoint}: {plain(str(refused.get('message')))}",
+                     f"if this hub keeps its files there, allow it with CARREL_MODEL_HOSTS={plain(str(refused['rule']))}")
         else:
             words = (f"cannot fetch {name} from {endpoint}: {said or kind}",
                      "check the network and HF_ENDPOINT, or name a directory that has the model in CARREL_MODELS")
         return ModelUnavailable("\nWhat to do: ".join(words))
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Without commands for the terminal: a hub may have chosen the words."""
     return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)[:2000]
 
