@@ -148,7 +148,7 @@ def test_an_interrupted_download_goes_on_where_it_was(hub, weights, monkeypatch)
 
 # --- a hub that lies ---
 
-@pytest.mark.parametrize("name", ["../../escaped", "/etc/escaped", "a/../../escaped", "a//b", "a\\..\\b", ".cache/huggingface/x", "a\nb", "x" * 300, "", ".."])
+@pytest.mark.parametrize("name", ["../../escaped", "/etc/escaped", "a/../../escaped", "a//b", "a\\..\\b", ".cache/huggingface/x", "a\nb", "a\x9bb", "x" * 300, "", ".."])
 def test_a_name_that_leads_out_is_refused(hub, tmp_path, name):
     hub.change = lambda listed: [*listed, {**listed[0], "rfilename": name}]
     before = tree(tmp_path)
@@ -282,6 +282,16 @@ def test_an_answer_that_is_none_is_an_error_in_words(hub, monkeypatch, code, wor
     with pytest.raises(ModelUnavailable, match="cannot fetch"):
         find_model(NAME, os.environ)
     assert cached_snapshot(NAME) is None
+
+
+def test_progress_is_a_line_for_each_tenth_where_no_terminal_is(capsys):
+    shown = hub_box._Progress(1000, is_quiet=False)
+    for size in (0, 50, 120, 130, 990, 5000, -3):
+        shown.show(size)
+    shown.end()
+    assert capsys.readouterr().err == "carrel: 120 bytes of 1 kB\ncarrel: 990 bytes of 1 kB\ncarrel: 1 kB of 1 kB\n"
+    hub_box._Progress(1000, is_quiet=True).show(500)
+    assert capsys.readouterr().err == ""
 
 
 # --- what cannot be had ---

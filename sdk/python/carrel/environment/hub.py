@@ -1,5 +1,5 @@
-"""Fetching a model from a hub, once, into the cache that other programs use, too. Boxes speak to the hub; this program checks
-the files that they bring."""
+"""Fetching a model from a hub, once, into the cache that other programs use, too. Boxes speak to the hub; this program
+checks the files that they bring."""
 from __future__ import annotations
 
 import contextlib
@@ -47,7 +47,7 @@ def fetch_model(name: str, environment: Mapping[str, str]) -> str:
 
 
 class _Download:
-    """Of one commit of a model: boxes write into a staging directory of the cache, and what was checked is moved to its place."""
+    """Of one commit of a model: boxes write into a staging directory, and checked files are moved from there."""
 
     def __init__(self, name: str, cache: str, commit: str, files: List[File]):
         self.name, self.cache, self.commit, self.files = name, cache, commit, files
@@ -77,8 +77,8 @@ class _Download:
         need = max(0, _sum(missing) - (taken(self.stage)[0] if os.path.isdir(self.stage) else 0))
         free = shutil.disk_usage(self.cache).free
         if need > free:
-            raise ModelUnavailable(f"{self.name} needs {human(need)} more, and {self.cache} has {human(free)} free; make room, or "
-                                   "set HF_HOME to a larger disk")
+            raise ModelUnavailable(f"{self.name} needs {human(need)} more, and {self.cache} has {human(free)} free; "
+                                   "make room, or set HF_HOME to a larger disk")
 
     def _make_stage(self) -> None:
         """That of this commit, perhaps of a download that was interrupted; older ones go."""
@@ -89,12 +89,12 @@ class _Download:
         os.makedirs(self.stage, mode=0o700, exist_ok=True)
 
     def _land(self, missing: List[File]) -> str:
-        """The boxes have ended, so that nobody changes the staging directory between its check and the move."""
+        """Called when the boxes have ended: no process changes the staging directory between its check and the move."""
         try:
             self._take(missing)
         except Refused as e:
             discard(self.stages)
-            raise ModelUnavailable(f"{self.name}: {e}. Nothing of it was kept; if you trust the hub, try again") from None
+            raise ModelUnavailable(f"{self.name}: {e}. Nothing of it was kept") from None
         except Incomplete as e:
             raise ModelUnavailable(f"{self.name}: {e}; try again, what is there is used") from None
         discard(self.stages)
@@ -166,7 +166,8 @@ def taken(folder: str) -> tuple[int, int]:
 
 
 def discard(folder: str) -> None:
-    """Removes a tree that a box has written, as far as it can be: its directories may be closed, and deeper than a path is long."""
+    """Removes a tree that a box has written, as far as it can be: its directories may be closed, and deeper than a path
+    is long."""
     folders = [folder]
     for entry in _entries(folder):
         with contextlib.suppress(OSError):
@@ -207,8 +208,8 @@ class _Bound:
         while not self._done.wait(0.5):
             size, entries = taken(self._folder)
             if size > self._most or entries > _MOST_ENTRIES:
-                self.words = (f"the box that fetches it wrote {human(size)} and {entries} files, more than the model has; it "
-                              "was ended")
+                self.words = (f"the box that fetches it wrote {human(size)} and {entries} files, more than the model "
+                              "has; it was ended")
                 for box in self._boxes:
                     with contextlib.suppress(CarrelError):
                         box.delete()

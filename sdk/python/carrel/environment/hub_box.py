@@ -24,7 +24,8 @@ _LIBRARY = "huggingface_hub"
 _PUBLIC = ("huggingface.co", "hf.co")
 _FILES = ("*.huggingface.co:443", "*.hf.co:443")        # where the public hub keeps large files
 _LONGEST_ANSWER = 64 << 20
-_ENV = {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_XET": "1", "HF_HOME": "/tmp/hf"}
+_ENV = {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_XET": "1",
+        "HF_HOME": "/tmp/hf"}
 Raw = Dict[str, Any]
 
 
@@ -42,7 +43,7 @@ class Bound(Protocol):
 
 @dataclass(frozen=True)
 class Hub:
-    """A hub as a box reaches it: by rules, and with a token that the broker holds if the hub speaks TLS on its usual port."""
+    """A hub as a box reaches it: by rules, and with a token that the broker holds if the hub speaks TLS on port 443."""
 
     endpoint: str       # as the user named it
     inside: str         # as the box names it: a hub on this machine's loopback has another name there
@@ -59,16 +60,17 @@ class Hub:
         except (ValueError, KeyError):
             host = ""
         if not host:
-            raise ModelUnavailable(f"HF_ENDPOINT={endpoint} is not the address of a hub; one looks like https://huggingface.co")
+            raise ModelUnavailable(f"HF_ENDPOINT={endpoint} is not the address of a hub; one looks like "
+                                   "https://huggingface.co")
         inside = endpoint
         if host == "::1" or host == "localhost" or host.startswith("127."):
             host = "hub.carrel.internal"
             inside = urlunsplit((parts.scheme, f"{host}:{port}", parts.path, "", ""))
         more = [rule.strip() for rule in (environment.get("CARREL_MODEL_HOSTS") or "").split(",") if rule.strip()]
         files = list(_FILES) if host in _PUBLIC else []
-        is_name = not host.replace(".", "").isdigit() and ":" not in host
+        has_broker = parts.scheme == "https" and port == 443 and not host.replace(".", "").isdigit() and ":" not in host
         own = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        return cls(endpoint, inside, [own, *files, *more], host if parts.scheme == "https" and port == 443 and is_name else "")
+        return cls(endpoint, inside, [own, *files, *more], host if has_broker else "")
 
 
 class HubBox:
@@ -103,7 +105,8 @@ class HubBox:
         try:
             return checked_list(self._ask({"do": "list"}))
         except Refused as e:
-            raise ModelUnavailable(f"{self.hub.endpoint} answered for {self.name} what cannot be: {e}. Nothing was fetched") from None
+            raise ModelUnavailable(f"{self.hub.endpoint} gave an answer for {self.name} that is refused: {e}. "
+                                   "Nothing was fetched") from None
 
     def get(self, commit: str, files: List[File], bound: "Bound | None" = None, **options: Any) -> None:
         """Fetches files into /staging of a box with these options. The box has ended then."""
@@ -111,11 +114,13 @@ class HubBox:
         asked = {"do": "get", "commit": commit, "files": [f["name"] for f in files], "folder": "/staging"}
         self._ask(asked, bound, _Progress(total, self._is_quiet), **options)
 
-    def _ask(self, asked: Raw, bound: "Bound | None" = None, progress: "_Progress | None" = None, **options: Any) -> Raw:
+    def _ask(self, asked: Raw, bound: "Bound | None" = None, progress: "_Progress | None" = None,
+             **options: Any) -> Raw:
         answer: Raw = {}
         for way in self._ways():
             if "packages" in way and self._way != way:
-                print(f"carrel: the box that fetches {self.name} has {_LIBRARY} as a package, which is installed once", file=sys.stderr, flush=True)
+                words = f"carrel: the box that fetches {self.name} has {_LIBRARY} as a package, which is installed once"
+                print(words, file=sys.stderr, flush=True)
             self._way = way
             answer, refused = self._run(way, asked, bound, progress, options)
             if not self._is_lacking(answer):
@@ -180,23 +185,27 @@ class HubBox:
 
     def _no_box(self, error: Exception) -> ModelUnavailable:
         return ModelUnavailable(
-            f"{self.name} is fetched in a box that reaches only the hub, and that cannot be had: {error}\nWhat to do: see "
-            f"'carrel doctor', or fetch it yourself into the hub's cache ('hf download {self.name}'), or name a directory "
-            "that has the model in CARREL_MODELS")
+            f"{self.name} is fetched in a box that reaches only the hub, and that cannot be had: {error}\nWhat to do: "
+            f"see 'carrel doctor', or fetch it yourself into the hub's cache ('hf download {self.name}'), or name a "
+            "directory that has the model in CARREL_MODELS")
 
     def _failed(self, error: Raw, refused: Raw) -> ModelUnavailable:
         """In the hub's own words."""
         name, endpoint, kind, status = self.name, self.hub.endpoint, str(error.get("kind")), error.get("status")
         said = plain(str(error.get("said") or "")).replace(self.hub.inside, endpoint)
         if kind == "GatedRepoError":
-            words = (f"{name} is gated: {said}", f"ask for access at {endpoint}/{name}, then set HF_TOKEN to a token of that account")
+            words = (f"{name} is gated: {said}",
+                     f"ask for access at {endpoint}/{name}, then set HF_TOKEN to a token of that account")
         elif kind == "RepositoryNotFoundError" or status in (401, 404):
-            words = (f"{endpoint} has no model {name}, or not for everybody: {said}", "check the name; if it is private, set HF_TOKEN")
+            words = (f"{endpoint} has no model {name}, or not for everybody: {said}",
+                     "check the name; if it is private, set HF_TOKEN")
         elif error.get("no_space"):
-            words = (f"cannot fetch {name}: the disk is full", "make room, or set HF_HOME to a larger disk; what is there is used")
+            words = (f"cannot fetch {name}: the disk is full",
+                     "make room, or set HF_HOME to a larger disk; what is there is used")
         elif refused.get("rule"):
+            rule = plain(str(refused["rule"]))
             words = (f"cannot fetch {name} from {endpoint}: {plain(str(refused.get('message')))}",
-                     f"if this hub keeps its files there, allow it with CARREL_MODEL_HOSTS={plain(str(refused['rule']))}")
+                     f"if this hub keeps its files there, allow it with CARREL_MODEL_HOSTS={rule}")
         else:
             words = (f"cannot fetch {name} from {endpoint}: {said or kind}",
                      "check the network and HF_ENDPOINT, or name a directory that has the model in CARREL_MODELS")
@@ -268,7 +277,8 @@ class _Progress:
             return
         self._tenth, self._shown = tenth, 1
         words = f"carrel: {human(size)} of {human(self._total)}"
-        print(f"\r{words}\x1b[K" if self._is_terminal else words, end="" if self._is_terminal else "\n", file=sys.stderr, flush=True)
+        before, after = ("\r", "\x1b[K") if self._is_terminal else ("", "\n")
+        print(before + words, end=after, file=sys.stderr, flush=True)
 
     def end(self) -> None:
         if self._shown and self._is_terminal:

@@ -1,8 +1,8 @@
 """The program in the box that talks to a hub. It is sent there as text, so it imports the standard library and
 huggingface_hub alone.
 
-One line of JSON comes in: the request, with a token if the broker cannot hold it. Lines of JSON go out: progress, then the
-answer or the error."""
+One line of JSON comes in: the request, with a token if the broker cannot hold it. Lines of JSON go out: progress, then
+the answer or the error."""
 from __future__ import annotations
 
 import functools
@@ -47,9 +47,10 @@ def _is_full(error: BaseException) -> bool:
 
 
 def _again(error: BaseException) -> bool:
-    """Whether trying again may help: a connection that broke, a server that is busy. A name that egress refuses, or a full
-    disk, stays so."""
-    if type(error).__name__ in _STATIC or _is_full(error) or any("Name or service not known" in str(e) for e in _chain(error)):
+    """Whether trying again may help: a connection that broke, a server that is busy. A name that egress refuses, or a
+    full disk, stays so."""
+    is_refused = any("Name or service not known" in str(e) for e in _chain(error))
+    if is_refused or _is_full(error) or type(error).__name__ in _STATIC:
         return False
     status = _status(error)
     return status is None or status == 429 or status >= 500

@@ -1,7 +1,8 @@
-"""Taking downloaded files over from a tree that a hostile program may have made: names, links, kinds, sizes and digests are
-checked.
+"""Taking downloaded files over from a tree that a hostile program may have made: names, links, kinds, sizes and digests
+are checked.
 
-It also runs in a box, where it is sent as text: the standard library alone. The tree's writers must have ended before."""
+It also runs in a box, where it is sent as text, so it imports the standard library alone. The tree's writers must have
+ended before."""
 from __future__ import annotations
 
 import hashlib
@@ -28,7 +29,7 @@ class Incomplete(Exception):
 
 def _is_plain(name: str) -> bool:
     """Whether a name leads to a place below a directory, and nowhere else."""
-    if any(ord(c) < 32 or c in "\\\x7f" or 0xD800 <= ord(c) < 0xE000 for c in name):
+    if "\\" in name or not name.isprintable():     # no surrogate is, either
         return False
     parts = name.split("/")
     if len(parts) > _DEEPEST or parts[0] == ".cache":
@@ -95,7 +96,7 @@ def _pieces(file: int, size: int) -> Iterator[bytes]:
 
 
 def _check(file: int, promised: File) -> str:
-    """Its sha256, which is computed only where it is needed: as a proof, or because the hub gives the file no other name."""
+    """The name of its blob. The sha256 is computed only as a proof, or because the hub gives the file no other name."""
     size, name = os.fstat(file).st_size, promised["name"]
     if promised["size"] is not None and size < promised["size"]:
         raise Incomplete(f"{name} did not arrive whole")
@@ -181,7 +182,7 @@ def copy_all(stage: str, files: List[File], target: str, fresh: str) -> None:
         for promised in files:
             _copy(staged, promised, os.path.join(fresh, promised["name"]))
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        if os.path.isdir(target):       # incomplete: somebody took a part of it away
+        if os.path.isdir(target):       # without its configuration, so it was fetched again
             shutil.rmtree(target)
         os.rename(fresh, target)
     finally:

@@ -1,4 +1,5 @@
-"""Models in a volume of a running server: fetched once by its owner, read-only in sandboxes of all with whom it is shared.
+"""Models in a volume of a running server: fetched once by its owner, read-only in sandboxes of all with whom it is
+shared.
 
 Three kinds of boxes: one that looks; those that reach the hub and write into a volume of the download's own; and one
 without network that checks the files there and copies them. So a hub never has a box that can change another model."""
@@ -34,15 +35,16 @@ def volume_name(setting: str | None) -> str | None:
 
 
 class ModelVolume:
-    """A volume with a directory for each model, by its name: google/gemma-2-9b. A directory is there as a whole or not."""
+    """A volume with a directory for each model, by its name: google/gemma-2-9b. A directory is complete or missing."""
 
     def __init__(self, name: str, carrel: Carrel):
         self.name, self._carrel = name, carrel
         try:
             self._volume = carrel.volume(name)
         except NotFound as e:
-            raise ModelUnavailable(f"models are to be in {PREFIX}{name}: {e}\nWhat to do: carrel volume create {name} --size 100G, or, "
-                                   "for one that another identity shares, name it OWNER/NAME") from None
+            raise ModelUnavailable(
+                f"models are to be in {PREFIX}{name}: {e}\nWhat to do: carrel volume create {name} --size 100G, or, for one "
+                "that another identity shares, name it OWNER/NAME") from None
 
     @property
     def mount(self) -> Dict[str, str]:
@@ -54,8 +56,9 @@ class ModelVolume:
         if not self._has(model):
             owner = str(self._volume.raw["owner"])
             if owner != self._carrel.me()["identity"]:
-                raise ModelUnavailable(f"the volume {self.name} has no model {model}, and it is {owner}'s: only its owner can have the "
-                                       "model fetched into it; with another CARREL_MODELS it is fetched for you alone")
+                raise ModelUnavailable(
+                    f"the volume {self.name} has no model {model}, and it is {owner}'s: only its owner can have the model "
+                    "fetched into it; without the volume it is fetched for you")
             with HubBox(model, environment, lambda: self._carrel, own=False, tries=_TRIES) as boxes:
                 commit, files = boxes.list()
                 _Fetch(self, model, commit, wanted(files)).run(boxes)
@@ -91,7 +94,8 @@ class _Fetch:
 
     def run(self, boxes: HubBox) -> None:
         total = sum(f["size"] or 0 for f in self.files)
-        print(f"carrel: fetching {self.model}, {human(total)}, into the volume {self.volume.name}", file=sys.stderr, flush=True)
+        words = f"carrel: fetching {self.model}, {human(total)}, into the volume {self.volume.name}"
+        print(words, file=sys.stderr, flush=True)
         size = (total + total // 10 + _ROOM) // _STEP * _STEP + _STEP
         try:
             staging = self.volume.staging(self.mark, size)
@@ -100,7 +104,8 @@ class _Fetch:
                 answer = self._land(box)
         except CarrelError as e:
             raise ModelUnavailable(f"cannot fetch {self.model} into the volume {self.volume.name}: {e}") from e
-        error = answer.get("error") or ({} if answer.get("landed") else {"said": "the box that copies it ended without an answer"})
+        silent = {"said": "the box that copies it ended without an answer"}
+        error = answer.get("error") or ({} if answer.get("landed") else silent)
         if error.get("kind") != "Incomplete" and not error.get("no_space"):
             with contextlib.suppress(CarrelError):
                 staging.delete()
@@ -108,7 +113,8 @@ class _Fetch:
             raise self._failed(error)
 
     def _land(self, box: Box) -> Raw:
-        asked = {"stage": "/staging", "files": self.files, "target": f"{PLACE}/{self.model}", "fresh": f"{PLACE}/.{self.mark}"}
+        asked = {"stage": "/staging", "files": self.files, "target": f"{PLACE}/{self.model}",
+                 "fresh": f"{PLACE}/.{self.mark}"}
         done = box.exec([self.volume.python(), "-I", "-c", inspect.getsource(landing)], stdin=json.dumps(asked) + "\n")
         try:
             answer = json.loads(done.stdout)
@@ -119,7 +125,8 @@ class _Fetch:
     def _failed(self, error: Raw) -> ModelUnavailable:
         if error.get("no_space"):
             size = human(sum(f["size"] or 0 for f in self.files))
-            return ModelUnavailable(f"{self.model} needs {size}, and the volume {self.volume.name} is full\nWhat to do: carrel volume "
-                                    f"resize {self.volume.name} SIZE, while no box has it; what was fetched is used then")
+            name = self.volume.name
+            return ModelUnavailable(f"{self.model} needs {size}, and the volume {name} is full\nWhat to do: carrel volume "
+                                    f"resize {name} SIZE, while no box has it; what was fetched is used then")
         again = "try again, what is there is used" if error.get("kind") == "Incomplete" else "Nothing of it was kept"
         return ModelUnavailable(f"{self.model}: {plain(str(error.get('said')))}. {again}")
