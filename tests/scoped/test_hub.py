@@ -92,6 +92,16 @@ def test_large_files_come_from_a_host_that_was_named_and_the_token_stays_with_th
     assert ("hub.carrel.internal", f"Bearer {TOKEN}") in hub.tokens
 
 
+def test_the_token_of_a_login_is_used_where_no_variable_has_one(hub, tmp_path):
+    hub.gated = TOKEN
+    (tmp_path / "hf").mkdir()
+    (tmp_path / "hf/token").write_text(TOKEN + "\n")
+    find_token = hub_box.find_token
+    assert find_token({**os.environ, "HF_TOKEN": " hf_other\n"}) == "hf_other"
+    assert find_token({**os.environ, "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1"}) == find_token({**os.environ, "HF_HOME": "/nosuch"}) == ""
+    assert find_model(NAME, os.environ)
+
+
 def test_the_token_is_in_no_file(hub, tmp_path, monkeypatch):
     hub.gated = TOKEN
     find_model(NAME, {**os.environ, "HF_TOKEN": TOKEN})

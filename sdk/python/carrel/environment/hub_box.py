@@ -73,13 +73,28 @@ class Hub:
         return cls(endpoint, inside, [own, *files, *more], host if has_broker else "")
 
 
+def find_token(environment: Mapping[str, str]) -> str:
+    """HF_TOKEN, else that of 'hf auth login', as the hub's own library finds it; empty without one."""
+    named = environment.get("HF_TOKEN") or environment.get("HUGGING_FACE_HUB_TOKEN")
+    if named or environment.get("HF_HUB_DISABLE_IMPLICIT_TOKEN"):
+        return (named or "").strip()
+    caches = environment.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    home = environment.get("HF_HOME") or os.path.join(caches, "huggingface")
+    place = environment.get("HF_TOKEN_PATH") or os.path.join(home, "token")
+    try:
+        with open(os.path.expanduser(place), encoding="utf-8") as file:
+            return file.read(4097).strip()
+    except (OSError, ValueError):
+        return ""
+
+
 class HubBox:
     """Asks one hub for one model in boxes of a server. As a context manager: the broker has the token meanwhile."""
 
     def __init__(self, name: str, environment: Mapping[str, str], server: Callable[[], Carrel], own: bool, tries: int):
         """own: the server's boxes run this program's interpreter."""
         self.name, self.hub = name, Hub.of(environment)
-        self._token = environment.get("HF_TOKEN") or ""
+        self._token = find_token(environment)
         self._server, self._own, self._tries = server, own, tries
         self._is_quiet = bool(environment.get("HF_HUB_DISABLE_PROGRESS_BARS"))
         self._lent: LentSecrets | None = None
