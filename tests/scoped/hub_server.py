@@ -1,11 +1,12 @@
 """A hub on loopback that serves models of a folder under any names, as far as huggingface_hub asks it: listing, trees, files with ranges. It can break off
-in the middle of a file, be gated, and be short of space."""
+in the middle of a file, be gated, be short of space, keep large files under another name (a redirect), lie in its listing, and speak TLS."""
 import argparse
 import hashlib
 import http.server
 import json
 import pathlib
 import re
+import ssl
 import sys
 import threading
 from urllib.parse import unquote
@@ -35,6 +36,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         hub = self.server
         path = unquote(self.path.split("?")[0])
         hub.asked.append((self.command, path, self.headers.get("Authorization")))
+        hub.tokens.append((self.headers.get("Host", "").split(":")[0], self.headers.get("Authorization")))
+        stored = re.fullmatch(r"/stored/([^/]+/[^/]+)/(.+)", path)
+        if stored:
+            return self.file(hub.models[stored[1]] / stored[2])
         if re.fullmatch(r"/api/models/[^/]+/[^/]+/tree/[^/]+/.+", path):       # transformers looks for a folder of templates
             return self.answer(404, {"error": "no such folder"}, X_Error_Code="EntryNotFound")
         match = re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/(revision|tree)/[^/]+)?", path)
@@ -44,15 +49,25 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 return self.answer(404, {"error": "Repository not found"}, X_Error_Code="RepoNotFound", X_Error_Message="Repository not found")
             if match[2] == "tree":
                 return self.answer(200, [{"type": "file", "path": f.name, "size": f.stat().st_size, "oid": etag(f)} for f in files(folder)])
-            return self.answer(200, {"id": match[1], "modelId": match[1], "sha": COMMIT, "private": False, "siblings": [
-                {"rfilename": f.name, "size": hub.sizes.get(f.name, f.stat().st_size), "blobId": etag(f)} for f in files(folder)]})
+            return self.answer(200, {"id": match[1], "modelId": match[1], "sha": hub.commit, "private": False,
+                                     "siblings": hub.change([self.sibling(f) for f in files(folder)])})
         match = re.fullmatch(r"/([^/]+/[^/]+)/resolve/[^/]+/(.+)", path)
         if not match or match[1] not in hub.models:
             return self.answer(404, {"error": "not found"}, X_Error_Code="RepoNotFound")
         if hub.gated and self.headers.get("Authorization") != f"Bearer {hub.gated}":
             words = f"Access to model {match[1]} is restricted. You must have access to it and be authenticated to access it. Please log in."
             return self.answer(401, {"error": words}, X_Error_Code="GatedRepo", X_Error_Message=words)
-        self.file(hub.models[match[1]] / match[2])
+        path = hub.models[match[1]] / match[2]
+        if hub.store and path.is_file() and is_large(path):
+            where = f"{'https' if hub.certificate else 'http'}://{hub.store}:{hub.store_port}/stored/{match[1]}/{match[2]}"
+            return self.answer(302, b"", Location=where, ETag=f'"{etag(path)}"', X_Repo_Commit=COMMIT, X_Linked_Size=str(path.stat().st_size),
+                               X_Linked_ETag=f'"{etag(path)}"')
+        self.file(path)
+
+    def sibling(self, path):
+        size = self.server.sizes.get(path.name, path.stat().st_size)
+        lfs = {"lfs": {"sha256": etag(path), "size": size, "pointerSize": 130}} if is_large(path) else {}
+        return {"rfilename": path.name, "size": size, "blobId": git_id(path), **lfs}
 
     def file(self, path):
         hub = self.server
@@ -83,6 +98,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         with open(path, "rb") as data:
             data.seek(begin)
             while begin < end:
+                if begin >= hub.pauses.get(path.name, end):
+                    hub.resume.wait(60)
+                    hub.pauses.pop(path.name, None)
                 piece = data.read(min(1 << 20, end - begin))
                 self.wfile.write(piece)
                 begin += len(piece)
@@ -95,24 +113,55 @@ def files(folder):
     return sorted(f for f in folder.iterdir() if f.is_file())
 
 
-def etag(path, known={}):
-    key = path, path.stat().st_mtime_ns
-    if key not in known:
-        digest = hashlib.sha1(str(path.stat().st_size).encode())
-        with open(path, "rb") as file:
-            digest.update(file.read(1 << 16))
-        known[key] = digest.hexdigest()
-    return known[key]
+def is_large(path):
+    return path.stat().st_size > 1 << 20
+
+
+def once(digest, known={}):
+    def of(path):
+        key = digest.__name__, path, path.stat().st_mtime_ns, path.stat().st_size
+        if key not in known:
+            known[key] = digest(path)
+        return known[key]
+    return of
+
+
+@once
+def git_id(path):
+    """What git calls a file; of a large one it is that of a pointer, of which nobody knows anything here."""
+    data = b"pointer" if is_large(path) else path.read_bytes()
+    return hashlib.sha1(f"blob {len(data)}\0".encode() + data).hexdigest()
+
+
+@once
+def sha256(path):
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def etag(path):
+    return sha256(path) if is_large(path) else git_id(path)
 
 
 class Hub(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, models, address=("127.0.0.1", 0), log=None):
+    def __init__(self, models, address=("127.0.0.1", 0), log=None, certificate=None):
         super().__init__(address, Handler)
+        self.certificate = certificate
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self.socket = context.wrap_socket(self.socket, server_side=True)
         self.log = log
         self.models = {name: pathlib.Path(folder) for name, folder in models.items()}
         self.asked, self.served, self.breaks, self.sizes, self.gated = [], [], {}, {}, None
+        self.tokens, self.store, self.commit, self.change = [], None, COMMIT, lambda listed: listed
+        self.store_port = self.server_address[1]
+        self.pauses, self.resume = {}, threading.Event()       # a file stops there until it may go on
         self.thread = threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True)
         self.thread.start()
 

@@ -133,6 +133,8 @@ class SandboxConfig:
     # Keys that the sandbox uses and never sees: "OPENAI_API_KEY@api.openai.com", "KEY@host:x-api-key: {}". The value comes from where those of
     # secrets do; in the sandbox the variable is a placeholder.
     keys: List[str] = field(default_factory=list)
+    # The place of models, before CARREL_MODELS: "volume:models", a volume of the running server. The sandbox is on that server, then.
+    model_cache: Optional[str] = None
 
 
 # Fields that ask for something which is not here, unless they have their default; and the way on.
@@ -166,6 +168,7 @@ def check_config(config: SandboxConfig) -> None:
     _check_variables(config)
     _check_keys(config)
     _check_models(config.models)
+    _check_cache(config)
 
 
 def is_other_python(config: SandboxConfig) -> bool:
@@ -242,6 +245,12 @@ def _check_models(models: List[ModelConfig]) -> None:
             raise ConfigError(f"SandboxConfig(models=[...]) has {model!r}; write ModelConfig(name=...)")
         if taken.setdefault(model.var_name, model.name) != model.name:
             raise ConfigError(f"two models are called {model.var_name!r}: {taken[model.var_name]} and {model.name}; give one of them another var_name")
+
+
+def _check_cache(config: SandboxConfig) -> None:
+    cache = config.model_cache
+    if cache is not None and (not isinstance(cache, str) or not re.fullmatch(r"volume:([^/\s.][^/\s]*/)?[a-z0-9-]+", cache)):
+        raise ConfigError(f"SandboxConfig(model_cache={cache!r}): 'volume:NAME', or 'volume:OWNER/NAME' for one that is shared with you")
 
 
 def files_as_mounts(config: SandboxConfig) -> List[Dict[str, Any]]:

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping
 
 from .cache import cache_dir
-from .config import ModelConfig, ModelHandle
+from .config import ConfigError, ModelConfig, ModelHandle
 from .hub import ModelUnavailable, fetch_model, hub_cache
+from .model_volume import ModelVolume
 
 _WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".onnx")
 _KINDS = ("model_type", "architectures", "tokenizer_class", "auto_map")     # names by which code looks it up
@@ -88,6 +89,7 @@ class Models:
     mounts: List[Dict[str, Any]] = field(default_factory=list)
     handles: List[ModelHandle] = field(default_factory=list)
     paths: Dict[str, str] = field(default_factory=dict)
+    volumes: Dict[str, str] = field(default_factory=dict)
     _made: List[str] = field(default_factory=list)
 
     def close(self) -> None:
@@ -108,6 +110,18 @@ class Models:
         self.mounts.append({"source": source, "target": target, "writable": False})
         self.paths[name] = os.path.join(target, inside) if inside else target
         return self.paths[name]
+
+    def add_from(self, volume: ModelVolume, model: ModelConfig, environment: Mapping[str, str]) -> None:
+        """A model of a volume, which the box mounts as a whole."""
+        if model.hidden:
+            raise ConfigError(f"ModelConfig(name={model.name!r}, hidden=True) cannot be had from a volume, where directories have the models' names; "
+                              "leave CARREL_MODELS or model_cache out")
+        self.volumes = volume.mount
+        for name in [model.name, *([model.base_model] if model.base_model else [])]:
+            if name not in self.paths:
+                self.paths[name] = volume.provide(name, environment)
+        base = self.paths[model.base_model] if model.base_model else None
+        self.handles.append(ModelHandle(model.name, self.paths[model.name], model.var_name, False, model.is_peft, model.base_model, base, model.load_as_peft))
 
     def add(self, model: ModelConfig, environment: Mapping[str, str]) -> None:
         names = [model.name, *([model.base_model] if model.base_model else [])]
@@ -224,11 +238,15 @@ def _anonymous_file(source: str, target: str, names: List[str]) -> None:
         os.chmod(target, 0o644)
 
 
-def provide_models(models: List[ModelConfig], environment: Mapping[str, str]) -> Models:
+def provide_models(models: List[ModelConfig], environment: Mapping[str, str], volume: ModelVolume | None = None) -> Models:
+    """Those of the volume, or of this machine's directories and caches."""
     made = Models()
     try:
         for model in models:
-            made.add(model, environment)
+            if volume is not None:
+                made.add_from(volume, model, environment)
+            else:
+                made.add(model, environment)
     except BaseException:
         made.close()
         raise

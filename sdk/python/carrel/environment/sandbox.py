@@ -9,15 +9,15 @@ from typing import Any, Dict, List, Mapping, Optional, TypeVar
 
 from ..client import Box, Carrel
 from ..errors import CarrelError, NotFound, Unavailable
-from ..local import PrivateServer
 from ..named import LentSecrets, keys_body
 from .config import (ConfigError, ExecutionMode, ModelHandle, RepoHandle, SandboxConfig, check_config, files_as_mounts, is_other_python,
                      key_names)
 from .gpu import settle_gpu
+from .model_volume import ModelVolume, volume_name
 from .models import Models, provide_models
 from .packages import packages_to_install
 from .secrets import environment, find_secrets
-from .server import connect, make_room, private_folder, scoped_server
+from .server import AnyServer, SharedServer, connect, make_room, private_folder, scoped_server
 
 LAYER_PYTHON = "/opt/venv/bin/python"       # of a box with packages
 _PIDS = 4096        # a numeric library has threads for every processor
@@ -42,7 +42,8 @@ class Sandbox:
         check_config(config)
         self.config = config
         self._mode = config.execution_mode
-        self._server: Optional[PrivateServer] = None
+        self._server: Optional[AnyServer] = None
+        self._volume: Optional[str] = None      # that has the models; then the sandbox is on the volume's server
         self._carrel: Optional[Carrel] = None
         self._box: Optional[Box] = None
         self._models = Models()
@@ -64,25 +65,34 @@ class Sandbox:
             return self
         self.name = name
         self._secrets = find_secrets(self.config.secrets)
+        known = {**environment(), **self._secrets}
+        self._volume = self._volume_of(known)
         try:
             gpus = self._gpus()
-            self._models = provide_models(self.config.models, {**environment(), **self._secrets})
+            volume = ModelVolume(self._volume, self._connect()) if self._volume is not None else None
+            self._models = provide_models(self.config.models, known, volume)
             carrel = self._connect()
             self._lend(carrel)
             self._lent_keys = LentSecrets(carrel, find_secrets(key_names(self.config)))
-            self._box = carrel.create(**self._box_options(), devices=gpus)
+            self._box = carrel.create(**self._box_options(), devices=gpus).leash()
             self._started()
         except BaseException:
             self._end()
             raise
         return self
 
+    def _volume_of(self, known: Mapping[str, str]) -> Optional[str]:
+        return volume_name(self.config.model_cache or known.get("CARREL_MODELS")) if self.config.models else None
+
     def _keys(self) -> List[Dict[str, str]]:
         lent = {use["env"]: use["name"] for use in self._lent_keys.uses} if self._lent_keys else {}
         return [{**key, "secret": lent[key["name"]]} for key in keys_body(self.config.keys) or () if key["name"] in lent]
 
     def _connect(self) -> Carrel:
-        if self._carrel is None:
+        if self._carrel is None and self._volume is not None:
+            self._server = SharedServer(f"models are to be in the volume {self._volume}")
+            self._carrel = connect(self._server)
+        elif self._carrel is None:
             self._server = scoped_server(kernels=self._mode is not None and not self._packages())
             self._carrel = connect(self._server)
         return self._carrel
@@ -98,33 +108,41 @@ class Sandbox:
             wanted += self.config.notebook_packages
         if is_other_python(self.config):
             return {"packages": wanted or None, "python": self.config.python_version}
-        lacking = packages_to_install(wanted)
+        lacking = packages_to_install(wanted) if self._volume is None else wanted       # another server's interpreter is not known here
         return {"packages": lacking} if lacking else {}
 
     def _box_options(self) -> Dict[str, Any]:
         mounts = files_as_mounts(self.config) + self._models.mounts
         packages = self._packages()
         self._has_layer = bool(packages)
+        pythons = [str(t["python"]) for t in self._connect().info()["templates"] if t.get("python")] if self._volume is not None else []
         for target in ("/root", "/workspace"):
             if not any(m["target"] == target for m in mounts):
                 folder = self._folder(target.strip("/"))
-                make_room(folder, target)
+                make_room(folder, target, pythons)
                 mounts.insert(0, {"source": folder, "target": target, "writable": True})
-        options: Dict[str, Any] = {"mounts": mounts, "env": {**self.config.env, "PYTHONPATH": self._python_path()}, "template": self._template,
-                                   "secrets": self._secret_uses, **packages}
+        options: Dict[str, Any] = {"mounts": mounts, "env": {**self.config.env, "PYTHONPATH": self._python_path()}, "template": self._box_template,
+                                   "secrets": self._secret_uses, "volumes": self._models.volumes or None, **packages}
         if self.config.keys:
             options["keys"] = self._keys()
         if self.config.timeout != SandboxConfig().timeout:
             options["ttl"] = self.config.timeout
         # Limits need root or delegated cgroups; a requested limit must be enforced, else the box is refused.
-        if self.config.memory is not None or os.geteuid() == 0:
+        # The running server has defaults of its own.
+        is_unbounded = os.geteuid() == 0 and self._volume is None
+        if self.config.memory is not None or is_unbounded:
             options["memory"] = self.config.memory or "max"
-        if self.config.cpus is not None or os.geteuid() == 0:
+        if self.config.cpus is not None or is_unbounded:
             options["cpus"] = self.config.cpus or os.cpu_count() or 1
-        if os.geteuid() == 0:
+        if is_unbounded:
             options["pids"] = _PIDS
         options.update(net=self.config.net, allow=self.config.allow or None, deny=self.config.deny or None)
         return options
+
+    @property
+    def _box_template(self) -> str:
+        """The running server has no template of this program."""
+        return self._template if self._volume is None else "python"
 
     def _lend(self, carrel: Carrel) -> None:
         self._lent = LentSecrets(carrel, self._secrets)
@@ -206,7 +224,7 @@ class Sandbox:
     def exec_python(self, code: str, timeout: int | None = None) -> str:
         """Runs a program of Python; what it prints. CommandFailed if it does not end well."""
         templates = self._connect().info()["templates"]
-        python = LAYER_PYTHON if self._has_layer else next(t["python"] for t in templates if t["name"] == self._template)
+        python = LAYER_PYTHON if self._has_layer else next(t["python"] for t in templates if t["name"] == self._box_template)
         result = self.box.exec([python, "-c", code], timeout=timeout, env=self._command_env)
         if not result.ok:
             raise CommandFailed(result)

@@ -16,6 +16,7 @@ from ..local import find_binary, own_interpreter
 from ..transport import segment
 from .config import SandboxConfig
 from .sandbox import Sandbox
+from .secrets import environment
 from .server import PROGRAM, check_program
 from .siblings import archive_of, sibling_files
 from .stub import make_prompt, make_stub, stub_functions
@@ -62,7 +63,8 @@ class ScopedSandbox(Sandbox):
         """Makes it. The libraries of a workspace can be imported by interface files, not by the agent."""
         if isinstance(workspace, str):      # start(name), as of a Sandbox
             name, workspace = workspace, None
-        check_program()
+        if self._volume_of(environment()) is None:
+            check_program()
         super().start(name, snapshot_image)
         for library in workspace.libraries if workspace is not None else ():
             for path, text in library.files.items():
@@ -124,7 +126,7 @@ class ScopedSandbox(Sandbox):
         body: Raw = {"name": name, "box": box.id, "code": code, "filename": os.path.basename(path),
                      "path": [place, "/root", "/workspace"], "models": self._models.paths,
                      "load_timeout": self.config.wait_timeout}
-        if not self._has_layer:
+        if not self._has_layer and self._volume is None:
             body["python"] = own_interpreter()["python"]
         if self.config.env:
             body["env"] = {k: v for k, v in self.config.env.items() if k != "PYTHONPATH"}

@@ -6,7 +6,8 @@ import os
 import shutil
 from typing import Callable, Sequence, Type, TypeVar
 
-from ..environment.server import connect, private_folder, scoped_server
+from ..environment.config import ConfigError
+from ..environment.server import AnyServer, SharedServer, connect, private_folder, scoped_server
 from ..errors import CarrelError
 from ..workspace import Workspace
 from ..workspace.workspace import checked_workspace
@@ -32,13 +33,13 @@ def open_local(kind: Type[S], workspace: Workspace | None, name: str, workspace_
     os.makedirs(place, exist_ok=True)
     if not os.access(place, os.W_OK | os.X_OK):
         raise PermissionError(f"workspace_dir={place!r} cannot be written to by this user")
-    server = scoped_server(kernels=True)
+    server = _server_of(workspace)
     taken = take_place(place)
     copies = private_folder(server, "workspace")
     session = box = None
     try:
         mounts = [{"source": place, "target": place, "writable": True}, *furnish(workspace, place, copies, own)]
-        box = connect(server).create(template="python", mounts=mounts)
+        box = connect(server).create(template="python", mounts=mounts).leash()
         session = kind(name, workspace, place, server, box, True)
         session._folders.append(copies)
         session._at_end.callback(leave_place, taken)
@@ -55,6 +56,17 @@ def open_local(kind: Type[S], workspace: Workspace | None, name: str, workspace_
             leave_place(taken)
         shutil.rmtree(copies, ignore_errors=True)
         raise
+
+
+def _server_of(workspace: Workspace) -> AnyServer:
+    """That of the sandboxes whose functions the workspace has: a right to call them belongs to a box of the same server."""
+    services = [library.service for library in workspace.all_libraries() if library.service is not None]
+    servers = {s.sandbox._server.url: s.sandbox._server for s in services if s.sandbox._server is not None}
+    if len(servers) > 1:
+        raise ConfigError("libraries of the workspace come from sandboxes of two servers: one has its models in a volume, one has not; make two sessions, "
+                          "or give both the same model_cache")
+    shared = next((s for s in servers.values() if isinstance(s, SharedServer)), None)
+    return shared or scoped_server(kernels=True)
 
 
 def create_local_session(workspace: Workspace | None = None, name: str = "local-session",

@@ -13,7 +13,8 @@ from ..asyncclient import AsyncCarrel
 from ..cells import Result
 from ..client import Box
 from ..errors import CarrelError, Conflict, NotFound, Unavailable
-from ..local import PrivateServer, find_binary
+from ..environment.server import AnyServer
+from ..local import find_binary
 from ..tools import Outcome, Tool, required_text
 from ..workspace import Workspace
 from .cells import command_content, result_content
@@ -32,7 +33,7 @@ class Session:
     has_shell = False
     sandbox: "Sandbox | None" = None        # its box; None: it has one of its own
 
-    def __init__(self, name: str, workspace: Workspace | None, workspace_path: str, server: PrivateServer, box: Box, owns_box: bool):
+    def __init__(self, name: str, workspace: Workspace | None, workspace_path: str, server: AnyServer, box: Box, owns_box: bool):
         self.name = name
         self.session_id = f"{name}-{secrets.token_hex(4)}"
         self.workspace = workspace or Workspace()
