@@ -41,8 +41,8 @@ size_t         packages_name_length(const char *requirement);
 void           packages_sort(struct packages *p);
 /* A sorted list as lines; the caller frees it. NULL: out of memory. */
 char          *packages_join(const struct packages *p);
-/* The key of a sorted list for an interpreter. */
-void           packages_key(const struct packages *p, const char *python, char ret[SHA256_HEX + 1]);
+/* The key of a sorted list for an interpreter and an index. */
+void           packages_key(const struct packages *p, const char *python, const char *index, char ret[SHA256_HEX + 1]);
 
 /* The folder of an identity's layers: "uid-1000", or a digest of any other name. */
 void           packages_owner(const char *identity, char ret[PACKAGES_OWNER]);

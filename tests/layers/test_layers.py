@@ -35,7 +35,7 @@ def test_lists_that_come_to_the_same_versions_share_a_layer(user):
     assert one == other and len(one) == 64
 
 
-def test_a_requirements_file_with_hashes_is_taken(user, tmp_path_factory):
+def test_a_requirements_file_is_taken(user):
     place = user.home / "requirements.txt"
     place.write_text("# ours\nalpha==1.0  # pinned\n\nipykernel>=6.17\n")
     place.chmod(0o644)

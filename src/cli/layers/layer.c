@@ -74,8 +74,9 @@ static int make(const struct layers *layers, struct packages *packages, const ch
                                  .say = layer_show };
     uint64_t start_us = clock_monotonic_us();
 
-    fprintf(stderr, "carrel: installing %s%s for %s, once\n", packages->n == 1 ? packages->line[0] : "the packages",
-            "", python);
+    const char *what = packages->n == 1 ? packages->line[0] : "the packages", *hash = strstr(what, " --hash=");
+    fprintf(stderr, "carrel: installing %.*s for %s, once\n", (int)(hash ? (size_t)(hash - what) : strlen(what)), what,
+            python);
     int r = layer_make(&build, key, ret, e);
     layer_show_end();
     if (r == 0)
@@ -87,7 +88,7 @@ static int make(const struct layers *layers, struct packages *packages, const ch
 static int get(const struct layers *layers, struct packages *packages, const char *wanted, char ret_digest[LAYER_NAME],
                int *ret_fd, struct err *e)
 {
-    char python[PYTHON_MAX], real[4096], key[SHA256_HEX + 1];
+    char python[PYTHON_MAX], real[4096], index[INDEX_MAX], key[SHA256_HEX + 1];
     int r = interpreter_find(wanted, python, e);
 
     if (r < 0)
@@ -95,7 +96,8 @@ static int get(const struct layers *layers, struct packages *packages, const cha
     packages_sort(packages);
     if (!realpath(python, real))
         return err_set(e, errno, STEP_USAGE, "%s", python);
-    packages_key(packages, real, key);
+    index_name(index);
+    packages_key(packages, real, index, key);
     /* Another process may remove it between the two. */
     for (int i = 0; i < 3; i++) {
         r = layer_find(layers, key, ret_digest);
@@ -152,7 +154,7 @@ static int wire_main(const char *owner, const char *wanted)
 {
     static char text[PACKAGES_BYTES];
     struct packages packages = { 0 };
-    char place[LAYER_PATH], python[PYTHON_MAX], real[4096], key[SHA256_HEX + 1], digest[LAYER_NAME];
+    char place[LAYER_PATH], python[PYTHON_MAX], real[4096], index[INDEX_MAX], key[SHA256_HEX + 1], digest[LAYER_NAME];
     struct layers layers;
     struct err e = { 0 };
     size_t n = fread(text, 1, sizeof text - 1, stdin);
@@ -167,7 +169,8 @@ static int wire_main(const char *owner, const char *wanted)
         r = layers_open(place, owner, &layers, &e);
     if (r == 0) {
         packages_sort(&packages);
-        packages_key(&packages, realpath(python, real) ? real : python, key);
+        index_name(index);
+        packages_key(&packages, realpath(python, real) ? real : python, index, key);
         struct layer_build build = { .layers = &layers, .python = python, .packages = &packages,
                                      .most_bytes = most_bytes, .say = say_wire };
         if (layer_find(&layers, key, digest) < 0)

@@ -14,6 +14,8 @@ enum { INDEX_MAX = 512 };
 /* The package index: $UV_DEFAULT_INDEX, $PIP_INDEX_URL; pip's configuration files; the default of this build. An
  * address with a password is refused, because the packages' own code could read it. */
 MUST_CHECK int index_find(char ret[INDEX_MAX], struct err *e);
+/* The same for the key of a list: without a user name and password, which do not change the packages. "": none. */
+void           index_name(char ret[INDEX_MAX]);
 /* The name and the port of an address in the form of a network rule: "index.example.org:443". */
 MUST_CHECK int index_rule(const char *url, char *ret, size_t size, struct err *e);
 
