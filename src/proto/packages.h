@@ -11,7 +11,8 @@
 #include "base/err.h"
 #include "base/sha256.h"
 
-/* A builder's output for a server, a line each: progress, then one of the other two. */
+/* A builder's output for a server, a line each: progress, then one of the other two. `list` and `rm` write one line: an
+ * array of JSON, or the error. */
 #define LAYER_SAY   "say "
 #define LAYER_DONE  "layer "            /* DIGEST */
 #define LAYER_ERROR "error "            /* ERRNO TEXT */

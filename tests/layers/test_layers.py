@@ -70,6 +70,18 @@ def test_what_cannot_be_installed_is_refused_in_words_and_leaves_nothing(user, p
     assert user.parts() == []
 
 
+@pytest.mark.parametrize("made, words", [
+    (wheel("oldabi", "1.0", tag="cp36-cp36m-manylinux1_x86_64"), "only for Python 3.6"),
+    (wheel("newest", "1.0", {"newest-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: newest\nVersion: 1.0\nRequires-Python: >=3.99\n"}), "Python>=3.99"),
+])
+def test_a_package_for_other_versions_of_python_is_refused_with_those_that_are_there(user, made, words):
+    user.index.add(made)
+    name = made[0].split("-")[0]
+    done = user.run("run", "--packages", name, "--", "true")
+    assert done.returncode == 125 and f"{name} has no version for Python 3." in done.stderr and words in done.stderr, done.stderr
+    assert "--python here: 3." in done.stderr and "source" not in done.stderr.splitlines()[-1], done.stderr
+
+
 def test_an_index_that_does_not_answer_is_told(user):
     done = user.run("run", "--packages", "alpha==1.0,nosuch", "--", "true", UV_DEFAULT_INDEX="http://index.localhost:9/simple")
     assert done.returncode == 125 and "the index of packages does not answer" in done.stderr, done.stderr

@@ -19,9 +19,9 @@ IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 def wheel(name, version, files=None, requires=(), tag="py3-none-any"):
     data = io.BytesIO()
     info = f"{name}-{version}.dist-info"
-    files = {f"{name}.py": f"version = {version!r}\n", **(files or {}),
+    files = {f"{name}.py": f"version = {version!r}\n",
              f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n" + "".join(f"Requires-Dist: {r}\n" for r in requires),
-             f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n"}
+             f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n", **(files or {})}
     with zipfile.ZipFile(data, "w") as archive:
         for path, text in files.items():
             archive.writestr(zipfile.ZipInfo(path), text)       # its date is fixed: the same package has the same hash

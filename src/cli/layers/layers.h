@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 #include "base/interpreter.h"
+#include "base/jsonout.h"
 #include "box/layer.h"
 #include "proto/packages.h"
 
@@ -41,6 +42,12 @@ MUST_CHECK int layer_make(const struct layer_build *build, const char *key, char
 
 /* Installs into a folder of the caller's: stage is in build->layers. info: its description is appended. */
 MUST_CHECK int layer_fill(const struct layer_build *build, struct layer_stage *stage, struct buf *info, struct err *e);
+
+/* For a server (wire.c). */
+int            layer_wire_build(const char *owner, const char *python, uint64_t most_bytes);
+int            layer_wire_ask(const char *owner, bool removes);
+/* A layer as a member of an array. owner: may be NULL. */
+void           layer_write(struct jsonout *json, const char *folder, const char *owner, const struct layer_info *info);
 
 /* Progress on standard error: one line on a terminal, which is overwritten; else only slow steps. */
 void           layer_show(const char *text, void *arg);

@@ -50,6 +50,7 @@ struct front_layers {
     struct layer_job   *jobs;               /* newest first */
     struct known_layer *known;              /* the same */
     unsigned            n_known;
+    struct layer_ask   *asks;               /* layers_ask.c */
 };
 
 static void run_next(struct front *front);
@@ -315,6 +316,11 @@ void layers_cancel(struct front *front, const void *arg)
     }
 }
 
+struct layer_ask **layers_asks(struct front *front)
+{
+    return &front->layers->asks;
+}
+
 void layers_init(struct front *front)
 {
     front->layers = calloc(1, sizeof *front->layers);
@@ -326,6 +332,7 @@ void layers_free(struct front *front)
 {
     struct front_layers *all = front->layers;
 
+    layers_ask_free(front);
     for (struct layer_job *job = all->jobs; job; job = job->next) {
         job->is_started = true;             /* nothing is started any more */
         for (struct layer_waiter *w = job->waiters; w; w = w->next)
