@@ -39,7 +39,7 @@ import urllib.request
 import venv
 import zipfile
 
-KINDS = ("index", "missing", "conflict", "wheel", "hash", "disk", "input", "install", "import")
+KINDS = ("index", "missing", "conflict", "wheel", "python", "hash", "disk", "input", "install", "import")
 LINE = 900
 SECONDS = 60
 
@@ -163,6 +163,27 @@ def write_lines(path, lines):
         file.writelines(line + "\n" for line in lines)
 
 
+# --- explanations ---
+
+def versions_of(tags):
+    """"3.7, 3.10" of "`cp37m`, `cp310`"; the tags themselves if they name no version."""
+    found = re.findall(r"\bcp([23])(\d+)", tags)
+    return "Python " + ", ".join("%s.%s" % one for one in found) if found else re.sub("`", "", tags)
+
+
+def other_python(text):
+    """What uv or pip says if a package is there, and not for this interpreter; None: something else is wrong."""
+    none = "%%s has no version for Python %d.%d that fits this list, " % sys.version_info[:2]
+    wheels = re.search(r"only found wheels for `([^`]+)` \S+ with the following Python (?:ABI|version) tags?: ((?:`\w+`(?:, )?)+)", text)
+    if wheels:
+        return (none + "only for %s") % (wheels[1], versions_of(wheels[2]))
+    needs = re.search(r"([A-Za-z0-9._-]+?)(?:[<>=!~]\S*)? (?:requires|depends on) Python ?([<>=!~][0-9.<>=!~,*]*)", text)
+    if needs:
+        return (none + "which needs Python%s") % (needs[1], needs[2].rstrip(",."))
+    needs = re.search(r"different python version: .*Requires-Python ([^;]+?)(?:;| ERROR).* satisfies the requirement ([A-Za-z0-9._-]+)", text)
+    return (none + "which needs Python%s") % (needs[2], needs[1]) if needs else None
+
+
 # --- the two installers ---
 
 class Installer:
@@ -215,6 +236,9 @@ class Installer:
         # uv's words around the reason itself are the same for all.
         short = re.sub(r"^No solution found when resolving dependencies:?\s*(cause:)?\s*", "", text)
         short = re.sub(r",? we can conclude that your requirements are unsatisfiable\.?", "", short)
+        other = other_python(text)
+        if other and (self.may_build or "ABI tag" not in text):     # there may be a source
+            return "python", other
         for kind, words in (("disk", "No space left on device|os error 28|Disk quota exceeded"),
                             # The right hash may be that of a source.
                             ("hash" if self.may_build else "wheel", "Hash mismatch|DO NOT MATCH THE HASHES"),

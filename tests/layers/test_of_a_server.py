@@ -4,6 +4,7 @@ import subprocess
 
 import pytest
 
+from support.index import wheel
 from support.openapi import unanswered
 from support.server import Server
 from support.users import ORDINARY, make_user
@@ -82,3 +83,10 @@ def test_own_layers_of_ones_own_server_are_listed_once_root(root, admin):
     done = admin.run("layer", "list", "--json", "--url", root.url)
     layers = json.loads(done.stdout)
     assert len({one["path"] for one in layers}) == len(layers) > 0 and {one["where"] for one in layers} == {"here"}
+
+
+def test_a_package_for_another_python_names_those_of_the_server_root(root, index):
+    index.add(wheel("oldabi", "1.0", tag="cp36-cp36m-manylinux1_x86_64"))
+    made = root.admin.post("/v1/boxes", {"packages": ["oldabi"]})
+    assert made.status == 422 and "oldabi has no version for Python 3." in made.json["error"]["message"], made.body
+    assert "python here: 3." in made.json["error"]["message"]

@@ -342,6 +342,7 @@ static int explain(const struct worker *w, int status, struct err *e)
     } kinds[] = {
         { "missing", "there is no such package, or no such version", ENOENT },
         { "conflict", "the packages do not go together", EINVAL },
+        { "python", NULL, ENOEXEC },
         { "hash", "the hashes of the list do not fit", EINVAL },
         { "wheel", "a package can only be built from its source, and that failed", EINVAL },
         { "index", "the index of packages does not answer", EHOSTUNREACH },
@@ -351,7 +352,8 @@ static int explain(const struct worker *w, int status, struct err *e)
 
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(kinds[i].kind, w->kind) == 0)
-            return err_set(e, kinds[i].code, STEP_USAGE, "%s: %s", kinds[i].text, w->why);
+            return kinds[i].text ? err_set(e, kinds[i].code, STEP_USAGE, "%s: %s", kinds[i].text, w->why)
+                                 : err_set(e, kinds[i].code, STEP_USAGE, "%.160s", w->why);
     if (w->why[0])
         return err_set(e, EINVAL, STEP_USAGE, "the packages cannot be installed: %s", w->why);
     return err_set(e, EIO, STEP_USAGE, "the box that installs the packages ended with status %d", status);

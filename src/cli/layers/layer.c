@@ -68,6 +68,30 @@ void layer_show_end(void)
         fputs("\r\033[K", stderr);
 }
 
+static void note_minor(const char *version, const char *path, void *arg)
+{
+    unsigned long minor = strtoul(version + 2, NULL, 10);
+
+    (void)path;
+    if (minor < 64)
+        *(uint64_t *)arg |= UINT64_C(1) << minor;
+}
+
+/* The versions that --python takes on this machine. */
+static void add_pythons(struct err *e)
+{
+    uint64_t minors = 0;
+    size_t n = strlen(e->what);
+    const char *between = "; --python here: ";
+
+    interpreters_each(note_minor, &minors);
+    for (int i = 0; i < 64 && n < sizeof e->what; i++)
+        if (minors >> i & 1) {
+            n += (size_t)snprintf(e->what + n, sizeof e->what - n, "%s3.%d", between, i);
+            between = ", ";
+        }
+}
+
 static int make(const struct layers *layers, struct packages *packages, const char *python, const char *key,
                 char ret[LAYER_NAME], struct err *e)
 {
@@ -80,6 +104,8 @@ static int make(const struct layers *layers, struct packages *packages, const ch
             python);
     int r = layer_make(&build, key, ret, e);
     layer_show_end();
+    if (r == -ENOEXEC)
+        add_pythons(e);
     if (r == 0)
         fprintf(stderr, "carrel: installed in %.1f s\n", (double)(clock_monotonic_us() - start_us) / 1e6);
     return r;

@@ -36,7 +36,9 @@ struct layer_build {
     void                  *arg;
 };
 
-/* Installs the packages in a worker box: a `carrel run` that can only reach the index and only write to the new layer.
+/* -ENOEXEC: a package is there, but not for this interpreter.
+ *
+ * Installs the packages in a worker box: a `carrel run` that can only reach the index and only write to the new layer.
  * If this process ends, the box ends. */
 MUST_CHECK int layer_make(const struct layer_build *build, const char *key, char ret[LAYER_NAME], struct err *e);
 

@@ -148,8 +148,12 @@ static bool hear_line(struct layer_job *job)
         return true;
     }
     if (strncmp(job->line, LAYER_ERROR, sizeof LAYER_ERROR - 1) == 0) {
-        (void)strtol(job->line + sizeof LAYER_ERROR - 1, &rest, 10);
-        (void)err_set(&e, ENOPKG, STEP_USAGE, "%.200s", rest + (*rest == ' '));
+        long code = strtol(job->line + sizeof LAYER_ERROR - 1, &rest, 10);
+        char names[128] = "";
+        if (code == ENOEXEC)
+            config_python_names(&job->front->config, names, sizeof names);
+        (void)err_set(&e, ENOPKG, STEP_USAGE, "%.200s%s%s", rest + (*rest == ' '),
+                      names[0] ? "; python here: " : "", names);
         job_end(job, NULL, &e);
         return true;
     }
