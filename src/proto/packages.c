@@ -188,7 +188,7 @@ int packages_read_file(struct packages *p, const char *name, const char *path, s
     size_t n = file ? fread(text, 1, sizeof text, file) : 0;
 
     if (!file || ferror(file)) {
-        int r = err_set(e, errno, STEP_USAGE, "%s %s", name, parse_quote_path(path).text);
+        int r = err_file(e, errno, "%s %s", name, parse_quote_path(path).text);
         if (file)
             fclose(file);
         return r;

@@ -82,6 +82,32 @@ def test_a_package_for_other_versions_of_python_is_refused_with_those_that_are_t
     assert "--python here: 3." in done.stderr and "source" not in done.stderr.splitlines()[-1], done.stderr
 
 
+def test_a_file_that_cannot_be_read_is_refused_with_the_reason(user):
+    for path, reason in (("/nonexist", "No such file or directory"), ("/tmp", "Is a directory")):
+        for words in (["run", "--requirements", path, "--", "true"], ["layer", "build", "--requirements", path]):
+            done = user.run(*words)
+            assert done.returncode == 125 and done.stderr == f"carrel: --requirements {path}: {reason}\n", done.stderr
+
+
+def test_what_killed_builders_left_is_swept(user):
+    name = user.do("layer", "build", "alpha==2.0").strip()
+    own = next(user.layers.glob(f"*/{name}")).parent
+    old, orphan = time.time() - 3600, "a" * 64
+    left = [own / part for part in (f"part-{orphan}.info", f"{orphan}.info", f"{orphan}.dirty", f"{orphan}.key")]
+    young = own / f"part-{name}.info"
+    for path in left[:3]:
+        path.write_text("")
+        os.utime(path, (old, old))
+    left[3].symlink_to(orphan)
+    young.write_text("another builder is writing it")
+    user.run("gc")
+    assert [path.name for path in left if os.path.lexists(path)] == [] and young.exists()
+    assert (own / f"{name}.info").exists() and len(list(own.glob("*.key"))) > 0
+    young.unlink()
+    user.do("layer", "rm", name)
+    assert [path.name for path in own.glob("*.key") if os.readlink(path) == name] == []
+
+
 def test_an_index_that_does_not_answer_is_told(user):
     done = user.run("run", "--packages", "alpha==1.0,nosuch", "--", "true", UV_DEFAULT_INDEX="http://index.localhost:9/simple")
     assert done.returncode == 125 and "the index of packages does not answer" in done.stderr, done.stderr

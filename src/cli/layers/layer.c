@@ -122,7 +122,7 @@ static int get(const struct layers *layers, struct packages *packages, const cha
         return r;
     packages_sort(packages);
     if (!realpath(python, real))
-        return err_set(e, errno, STEP_USAGE, "%s", python);
+        return err_file(e, errno, "%s", python);
     index_name(index);
     packages_key(packages, real, index, key);
     /* Another process may remove it between the two. */
