@@ -1,17 +1,21 @@
 """Installs packages into a layer: runs in a worker box, where package code may run.
 
     python -I carrel_layer.py look INDEX                          which hosts the index serves its files from
-    python -I carrel_layer.py build INDEX PLACE [--build]         requirements on standard input, one per line; "keep NAME==VERSION": to be preferred
+    python -I carrel_layer.py build INDEX PLACE [--build]         requirements on standard input, one per line; "also REQUIREMENT": not the caller's,
+                                                                  comes with every list; "keep NAME==VERSION": to be preferred
     python -I carrel_layer.py try CODE PLACE                      whether this runs there; PLACE is not writable
 
 PLACE is the layer, empty and writable. Afterwards it is a virtual environment of this interpreter, and PLACE/.work is gone. Without --build only
 wheels are taken, so no code of a package runs before the list of versions has been printed.
 
+If a requirement has a hash, each needs one, also those that others depend on, and no file with another hash is used: it is not even opened to see what
+it needs, because a setup.py could then forge the rest. Requirements of "also" are resolved beside them, and their hashes are the index's.
+
 Standard output is for the builder (src/cli/layers/build.c), a line each:
 
     host NAME:PORT          the index has files there
     say TEXT                progress
-    lock NAME==VERSION      one line for each package, before anything is installed
+    lock NAME==VERSION HEX  one line for each package, before anything is installed; HEX: a digest of the hashes of its files
     locked                  the list is complete
     fail KIND TEXT          why it failed; KIND is one of KINDS
     done
@@ -21,6 +25,7 @@ import contextlib
 import glob
 import hashlib
 import html.parser
+import json
 import os
 import platform
 import re
@@ -31,9 +36,10 @@ import sys
 import urllib.error
 import urllib.parse
 import urllib.request
+import venv
 import zipfile
 
-KINDS = ("index", "missing", "conflict", "wheel", "disk", "input", "install", "import")
+KINDS = ("index", "missing", "conflict", "wheel", "python", "hash", "disk", "input", "install", "import")
 LINE = 900
 SECONDS = 60
 
@@ -127,13 +133,84 @@ def unpack_wheel(index, name, tag, place):
     return os.path.join(place, name)
 
 
+# --- lists of requirements ---
+
+NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+PIN = r"(%s)==([^\s;\\]+)" % NAME
+HASH = r"--hash=(\S+)"
+
+
+def plain(name):
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def hashes_of(lines):
+    """The hashes of each package, by its name."""
+    found = {}
+    for line in lines:
+        found.setdefault(plain(re.match(NAME, line)[0]), set()).update(re.findall(HASH, line))
+    return found
+
+
+def read_lock(text):
+    """NAME==VERSION and the hashes of each line."""
+    lines = text.replace("\\\n", " ").splitlines()
+    return [(found[0], sorted(re.findall(HASH, line))) for line in lines for found in [re.match(PIN, line)] if found]
+
+
+def write_lines(path, lines):
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(line + "\n" for line in lines)
+
+
+# --- explanations ---
+
+def versions_of(tags):
+    """"3.7, 3.10" of "`cp37m`, `cp310`"; the tags themselves if they name no version."""
+    found = re.findall(r"\bcp([23])(\d+)", tags)
+    return "Python " + ", ".join("%s.%s" % one for one in found) if found else re.sub("`", "", tags)
+
+
+def other_python(text):
+    """What uv or pip says if a package is there, and not for this interpreter; None: something else is wrong."""
+    none = "%%s has no version for Python %d.%d that fits this list, " % sys.version_info[:2]
+    wheels = re.search(r"only found wheels for `([^`]+)` \S+ with the following Python (?:ABI|version) tags?: ((?:`\w+`(?:, )?)+)", text)
+    if wheels:
+        return (none + "only for %s") % (wheels[1], versions_of(wheels[2]))
+    needs = re.search(r"([A-Za-z0-9._-]+?)(?:[<>=!~]\S*)? (?:requires|depends on) Python ?([<>=!~][0-9.<>=!~,*]*)", text)
+    if needs:
+        return (none + "which needs Python%s") % (needs[1], needs[2].rstrip(",."))
+    needs = re.search(r"different python version: .*Requires-Python ([^;]+?)(?:;| ERROR).* satisfies the requirement ([A-Za-z0-9._-]+)", text)
+    return (none + "which needs Python%s") % (needs[2], needs[1]) if needs else None
+
+
 # --- the two installers ---
 
 class Installer:
     def __init__(self, index, place, work, may_build):
         self.index, self.place, self.work, self.may_build = index, place, work, may_build
         self.python = os.path.join(place, "bin", "python")
-        self.requirements, self.lock = os.path.join(work, "requirements.txt"), os.path.join(work, "lock.txt")
+        self.lock = os.path.join(work, "lock.txt")
+
+    def only(self):
+        return [] if self.may_build else ["--only-binary", ":all:"]
+
+    def write(self, name, lines):
+        path = os.path.join(self.work, name)
+        write_lines(path, lines)
+        return path
+
+    def resolve(self, asked, also):
+        """The lock, as pairs of NAME==VERSION and hashes."""
+        hashes = hashes_of(asked)
+        self.make_environment()
+        if not any(hashes.values()):
+            return self.resolve_freely(self.write("requirements.txt", asked + also))
+        pins = self.resolve_hashed(self.write("hashed.txt", asked))
+        own = [(pin, sorted(hashes[plain(pin.split("==")[0])])) for pin in pins]
+        limits = self.write("limits.txt", pins)
+        others = self.resolve_freely(self.write("also.txt", also), "--constraint", limits, "--only-binary", ":all:") if also else []
+        return own + [one for one in others if plain(one[0].split("==")[0]) not in hashes]
 
     def run(self, words, show=True):
         """Its output; its standard error is progress, and the reason if it fails."""
@@ -152,11 +229,20 @@ class Installer:
         return said
 
     def explain(self, said, status):
+        # What comes before it is progress.
+        first = next((i for i, line in enumerate(said) if re.match(r"\s*(error:|ERROR:|×|Hash-checking )", line)), 0)
+        said = said[first:]
         text = re.sub(r"\s+", " ", " ".join(re.sub(r"^\s*(error:|ERROR:|×|╰─▶|├─▶|│)\s*", "", line) for line in said if line.strip()))
         # uv's words around the reason itself are the same for all.
         short = re.sub(r"^No solution found when resolving dependencies:?\s*(cause:)?\s*", "", text)
         short = re.sub(r",? we can conclude that your requirements are unsatisfiable\.?", "", short)
+        other = other_python(text)
+        if other and (self.may_build or "ABI tag" not in text):     # there may be a source
+            return "python", other
         for kind, words in (("disk", "No space left on device|os error 28|Disk quota exceeded"),
+                            # The right hash may be that of a source.
+                            ("hash" if self.may_build else "wheel", "Hash mismatch|DO NOT MATCH THE HASHES"),
+                            ("hash", "require-hashes|Hash-checking is required"),
                             ("wheel", "no usable wheels|has no wheels|only-binary|no-binary|building source distributions is disabled|no-build"),
                             ("missing", "not found in the package registry|was not found|No matching distribution found|there (are|is) no versions? of"),
                             ("index", "Failed to fetch|dns error|error sending request|Connection refused|Max retries exceeded|timed out"),
@@ -165,12 +251,11 @@ class Installer:
                 return kind, short
         return "install", short or "%s ended with status %d" % (type(self).__name__, status)
 
-    def print_lock(self):
-        with open(self.lock, encoding="utf-8") as file:
-            for line in file:
-                found = re.match(r"([A-Za-z0-9][A-Za-z0-9._-]*==\S+)", line)
-                if found:
-                    tell("lock", found[1])
+    def keep_lock(self, lock):
+        """Writes it for install(), and prints it."""
+        write_lines(self.lock, (" ".join([pin, *("--hash=" + h for h in hashes)]) for pin, hashes in lock))
+        for pin, hashes in sorted(lock):
+            tell("lock", "%s %s" % (pin, hashlib.sha256(" ".join(hashes).encode()).hexdigest()))
         tell("locked")
 
 
@@ -194,15 +279,23 @@ class Uv(Installer):
         return {"UV_CACHE_DIR": os.path.join(self.work, "cache"), "UV_NO_CONFIG": "1", "UV_PYTHON_DOWNLOADS": "never", "UV_SYSTEM_CERTS": "1",
                 "UV_DEFAULT_INDEX": self.index, "UV_LINK_MODE": "hardlink", "UV_NO_PROGRESS": "1"}
 
-    def resolve(self):
-        only = [] if self.may_build else ["--only-binary", ":all:"]
-        self.run([self.uv, "pip", "compile", "--quiet", "--python", sys.executable, "--no-header", "--no-annotate", "--generate-hashes", *only,
-                  "--output-file", self.lock, self.requirements], show=False)
+    def make_environment(self):
+        self.run([self.uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, self.place])
+
+    def resolve_freely(self, requirements, *words):
+        self.run([self.uv, "pip", "compile", "--quiet", "--python", self.python, "--no-header", "--no-annotate", "--generate-hashes", *self.only(), *words,
+                  "--output-file", self.lock, requirements], show=False)
+        with open(self.lock, encoding="utf-8") as file:
+            return read_lock(file.read())
+
+    def resolve_hashed(self, requirements):
+        """What would be installed: `compile` does not look at hashes."""
+        said = self.run([self.uv, "pip", "install", "--dry-run", "--require-hashes", "--python", self.python, *self.only(), "--requirements", requirements],
+                        show=False)
+        return [found[1] for line in said for found in [re.match(r" \+ (%s==\S+)$" % NAME, line)] if found]
 
     def install(self):
-        only = [] if self.may_build else ["--only-binary", ":all:"]
-        self.run([self.uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, self.place])
-        self.run([self.uv, "pip", "install", "--python", self.python, "--compile-bytecode", *only, "--requirements", self.lock])
+        self.run([self.uv, "pip", "install", "--require-hashes", "--python", self.python, "--compile-bytecode", *self.only(), "--requirements", self.lock])
 
 
 class Pip(Installer):
@@ -214,26 +307,29 @@ class Pip(Installer):
         self.pip = os.path.join(unpack_wheel(self.index, "pip", "none-any", self.work), "pip")
 
     def environment(self):
-        return {"PIP_INDEX_URL": self.index, "PIP_CONFIG_FILE": os.devnull, "PIP_CACHE_DIR": os.path.join(self.work, "cache"),
+        parts = urllib.parse.urlsplit(self.index)
+        trusted = {"PIP_TRUSTED_HOST": parts.netloc} if parts.scheme == "http" else {}      # as uv, it takes the index that was named
+        return {**trusted, "PIP_INDEX_URL": self.index, "PIP_CONFIG_FILE": os.devnull, "PIP_CACHE_DIR": os.path.join(self.work, "cache"),
                 "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_PROGRESS_BAR": "off"}
 
-    def pip_install(self, *words):
-        only = [] if self.may_build else ["--only-binary", ":all:"]
-        return self.run([sys.executable, "-I", self.pip, "--python", self.python, "install", *only, *words])
-
-    def resolve(self):
-        import venv
+    def make_environment(self):
         venv.EnvBuilder(symlinks=True).create(self.place)
+
+    def pip_install(self, *words):
+        return self.run([sys.executable, "-I", self.pip, "--python", self.python, "install", *words])
+
+    def resolve_freely(self, requirements, *words):
         report = os.path.join(self.work, "report.json")
-        self.pip_install("--dry-run", "--quiet", "--report", report, "--requirement", self.requirements)
-        import json
+        self.pip_install("--dry-run", "--quiet", "--report", report, *self.only(), *words, "--requirement", requirements)
         with open(report, encoding="utf-8") as file:
-            found = [(one["metadata"]["name"], one["metadata"]["version"]) for one in json.load(file)["install"]]
-        with open(self.lock, "w", encoding="utf-8") as file:
-            file.writelines("%s==%s\n" % one for one in sorted(found))
+            return [("%s==%s" % (one["metadata"]["name"], one["metadata"]["version"]),
+                     ["%s:%s" % h for h in one["download_info"]["archive_info"]["hashes"].items()]) for one in json.load(file)["install"]]
+
+    def resolve_hashed(self, requirements):
+        return [pin for pin, _ in self.resolve_freely(requirements, "--require-hashes")]
 
     def install(self):
-        self.pip_install("--compile", "--requirement", self.lock)
+        self.pip_install("--compile", "--require-hashes", *self.only(), "--requirement", self.lock)
 
 
 def choose(*arguments):
@@ -260,14 +356,11 @@ def build(index, place, may_build):
     shutil.rmtree(work, ignore_errors=True)
     os.mkdir(work)
     lines = sys.stdin.read().splitlines()
-    with open(os.path.join(work, "requirements.txt"), "w", encoding="utf-8") as file:
-        file.writelines(line + "\n" for line in lines if not line.startswith("keep "))
     it = choose(index, place, work, may_build)
-    with open(it.lock, "w", encoding="utf-8") as file:      # uv prefers what it finds there
-        file.writelines(line[5:] + "\n" for line in lines if line.startswith("keep "))
+    write_lines(it.lock, (line[5:] for line in lines if line.startswith("keep ")))      # uv prefers what it finds there
     tell("say", "resolving")
-    it.resolve()
-    it.print_lock()
+    asked = [line for line in lines if not line.startswith(("keep ", "also "))]
+    it.keep_lock(it.resolve(asked, [line[5:] for line in lines if line.startswith("also ")]))
     tell("say", "installing")
     it.install()
     shutil.rmtree(work)

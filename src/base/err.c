@@ -66,6 +66,17 @@ int(err_set)(struct err *e, int code, enum step step, const char *format, ...)
     return err_at(e, code, step, 0, n < 0 ? NULL : what);
 }
 
+int (err_file)(struct err *e, int code, const char *format, ...)
+{
+    char what[sizeof e->what];
+    va_list args;
+
+    va_start(args, format);
+    int n = vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    return err_set(e, code, STEP_USAGE, "%.*s: %s", (int)sizeof what - 64, n < 0 ? "" : what, strerror(code));
+}
+
 const char *err_step_name(unsigned step)
 {
     return step < STEP_COUNT ? step_names[step] : "unknown step";

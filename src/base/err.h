@@ -51,6 +51,10 @@ int err_at(struct err *e, int code, enum step step, size_t index, const char *wh
 /* Like err_at() with a formatted noun. */
 int err_set(struct err *e, int code, enum step step, const char *format, ...) PRINTF_LIKE(4, 5);
 
+/* For a file or a descriptor that the caller named: a usage error with the reason, "--requirements r.txt: No such file
+ * or directory". A usage error of err_set() is a whole sentence, to which no reason is added. */
+int err_file(struct err *e, int code, const char *format, ...) PRINTF_LIKE(3, 4);
+
 #ifdef __clang_analyzer__ /* clang cannot see into err.c: the result is always negative */
 static inline int err_is_negative(int code)
 {
@@ -58,6 +62,7 @@ static inline int err_is_negative(int code)
 }
 #define err_at(...) err_is_negative((err_at)(__VA_ARGS__))
 #define err_set(...) err_is_negative((err_set)(__VA_ARGS__))
+#define err_file(...) err_is_negative((err_file)(__VA_ARGS__))
 #endif
 
 /* "mount" for STEP_MOUNT. */

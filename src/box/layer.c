@@ -11,14 +11,15 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/rmtree.h"
 
-enum { INFO_BYTES = 1 << 20 };
+enum { INFO_BYTES = 1 << 20, LEFT_S = 600 };
 
-static const char staged[] = "new-", removed[] = "old-";
+static const char staged[] = "new-", removed[] = "old-", partial[] = "part-";
 
 void layers_place(char ret[LAYER_PATH])
 {
@@ -164,6 +165,35 @@ int layer_open(const struct layers *layers, const char *digest, int *ret)
 
 /* ---- making a layer ---- */
 
+/* Its writer was killed, or its layer is gone: a living one needs such a file for a moment only. */
+static bool is_old(const struct layers *layers, const char *name)
+{
+    struct stat status;
+
+    return fstatat(layers->dir, name, &status, AT_SYMLINK_NOFOLLOW) == 0 && time(NULL) - status.st_mtime > LEFT_S;
+}
+
+/* DIGEST.info and DIGEST.dirty without the layer, KEY.key that leads to none. */
+static bool is_orphan(const struct layers *layers, const char *name)
+{
+    const char *dot = strchr(name, '.');
+    char layer[LAYER_NAME + 1];
+    struct stat status;
+
+    if (!dot || !is_digest(name, (size_t)(dot - name)))
+        return false;
+    if (strcmp(dot, ".key") == 0) {
+        ssize_t n = readlinkat(layers->dir, name, layer, sizeof layer);
+        if (n < 0 || !is_digest(layer, (size_t)n))
+            return n >= 0;
+        layer[n] = '\0';
+        return fstatat(layers->dir, layer, &status, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
+    }
+    snprintf(layer, sizeof layer, "%.*s", (int)(dot - name), name);
+    return (strcmp(dot, ".info") == 0 || strcmp(dot, ".dirty") == 0)
+           && fstatat(layers->dir, layer, &status, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT && is_old(layers, name);
+}
+
 unsigned layers_sweep(const struct layers *layers)
 {
     unsigned n = 0;
@@ -175,6 +205,9 @@ unsigned layers_sweep(const struct layers *layers)
         return 0;
     copy = -1;
     for (struct dirent *d; (d = readdir(list));) {
+        if (is_orphan(layers, d->d_name)
+            || (strncmp(d->d_name, partial, sizeof partial - 1) == 0 && is_old(layers, d->d_name)))
+            (void)unlinkat(layers->dir, d->d_name, 0);
         if (strncmp(d->d_name, staged, sizeof staged - 1) != 0 && strncmp(d->d_name, removed, sizeof removed - 1) != 0)
             continue;
         FD one = openat(layers->dir, d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -241,7 +274,7 @@ static int write_file(int dir, const char *name, const char *text)
 {
     char temporary[LAYER_NAME + 24];
 
-    snprintf(temporary, sizeof temporary, "part-%s", name);
+    snprintf(temporary, sizeof temporary, "%s%s", partial, name);
     FD fd = openat(dir, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     int r = fd < 0 ? -errno : fd_write_all(fd, text, strlen(text));
     if (r == 0 && renameat(dir, temporary, dir, name) < 0)
@@ -279,7 +312,7 @@ int layer_name(const struct layers *layers, const char *key, const char *digest,
     char name[LAYER_NAME + 8], temporary[LAYER_NAME + 24];
 
     snprintf(name, sizeof name, "%s.key", key);
-    snprintf(temporary, sizeof temporary, "part-%s", name);
+    snprintf(temporary, sizeof temporary, "%s%s", partial, name);
     (void)unlinkat(layers->dir, temporary, 0);
     if (symlinkat(digest, layers->dir, temporary) == 0 && renameat(layers->dir, temporary, layers->dir, name) == 0)
         return 0;
@@ -339,7 +372,9 @@ int layer_remove(const struct layers *layers, const char *digest, struct err *e)
     snprintf(info, sizeof info, "%s.info", digest);
     int r = renameat(layers->dir, digest, layers->dir, old) < 0 ? -errno : 0;
     (void)unlinkat(layers->dir, info, 0);
-    if (r == 0)
+    if (r == 0) {
         r = rmtree(layers->dir, old);
+        (void)layers_sweep(layers);     /* its keys */
+    }
     return r < 0 ? err_set(e, -r, STEP_HOST, "removing the layer %.12s", digest) : 0;
 }

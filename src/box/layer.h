@@ -41,7 +41,7 @@ struct layer_stage {
     int  fd;                    /* owned: the folder, locked */
 };
 
-/* Removes what killed makers and removers have left; their number. */
+/* Removes what killed makers and removers have left, and keys of layers that are gone; the number of folders. */
 unsigned       layers_sweep(const struct layers *layers);
 /* Calls for the folder of each owner; it is closed afterwards. */
 MUST_CHECK int layers_owners(const char *place, void (*call)(const struct layers *layers, const char *owner, void *arg),

@@ -131,9 +131,9 @@ int keeper_main(int argc, char **argv)
     }
     int r = read_options(argc, argv, &keeper, &o, &e);
     if (r == 0 && o.fd >= 0 && fcntl(o.fd, F_SETFD, FD_CLOEXEC) < 0)
-        r = err_set(&e, errno, STEP_USAGE, "keeper: --fd %d", o.fd);
+        r = err_file(&e, errno, "keeper: --fd %d", o.fd);
     if (r == 0 && o.lock_fd >= 0 && fcntl(o.lock_fd, F_SETFD, FD_CLOEXEC) < 0)
-        r = err_set(&e, errno, STEP_USAGE, "keeper: --lock-fd %d", o.lock_fd);
+        r = err_file(&e, errno, "keeper: --lock-fd %d", o.lock_fd);
     if (r == 0 && o.path)
         cgroup_settle();
     /* Both before this process enters a user namespace, in which it is root. */

@@ -25,6 +25,7 @@ int client_service(int argc, char **argv);
 int client_grant(int argc, char **argv);
 int client_token(int argc, char **argv);
 int client_secret(int argc, char **argv);
+int client_layer(int argc, char **argv);
 int client_df(int argc, char **argv);
 int client_volume(int argc, char **argv);
 int client_py(int argc, char **argv);

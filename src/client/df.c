@@ -1,26 +1,25 @@
-/* carrel df: what takes disk, by owner. The server knows volumes, boxes on disk and kept output; the layers of packages
- * and the environment of kernels are this machine's, and are there without a server. */
+/* carrel df: what takes disk, by owner. The server knows volumes, boxes on disk, kept output and the layers that it had
+ * made; this user's own layers and the environment of kernels are there without a server. */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/guest.h"
 #include "client/client.h"
 #include "client/commands.h"
+#include "client/layers.h"
 #include "proto/packages.h"
 
 static const char usage[] =
     "usage: carrel df [--everybody] [--json] [--url URL]\n"
     "\n"
     "Shows what takes disk: volumes and boxes with --store disk (what is promised to them, which is what counts in\n"
-    "quota.disk), the kept output of commands, and layers of packages. --everybody: of all identities, for admins.\n"
+    "quota.disk), the kept output of commands, and layers of packages, here and on the server. --everybody: of all\n"
+    "identities, for admins.\n"
     "Without a server it shows layers and the Python environment of kernels alone. 'carrel volume rm', 'carrel rm',\n"
     "'carrel layer rm' and 'carrel gc' give disk back.\n";
 
@@ -33,35 +32,6 @@ static int set_everybody(void *into, const char *value, struct err *e)
     (void)e;
     *(bool *)into = true;
     return 0;
-}
-
-/* What `carrel layer list --json` prints; NULL if it fails. */
-static json_t *read_layers(bool everybody)
-{
-    char program[PATH_MAX];
-    int ends[2], status = 0;
-
-    guest_find_program(program, sizeof program);
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return NULL;
-    fflush(NULL);
-    pid_t pid = fork();
-    if (pid == 0) {
-        if (dup2(ends[1], STDOUT_FILENO) >= 0)
-            execlp(program, "carrel", "layer", "list", "--json", everybody ? "--everybody" : (char *)NULL,
-                   (char *)NULL);
-        _exit(127);
-    }
-    fd_close(ends[1]);
-    json_t *list = json_loadfd(ends[0], 0, NULL);
-    fd_close(ends[0]);
-    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    if (pid < 0 || status != 0) {
-        json_decref(list);
-        return NULL;
-    }
-    return list;
 }
 
 /* The row of an owner, by its name or, for layers, by the name of its folder. */
@@ -175,7 +145,7 @@ int client_df(int argc, char **argv)
     if (has_server && client_call(&c, "GET", everybody ? "/v1/disk?all=true" : "/v1/disk", NULL, &answer) < 0)
         return EXIT_CLIENT;
     owners = has_server ? json_incref(json_object_get(answer, "owners")) : json_array();
-    json_t *layers = read_layers(everybody), *environment = read_environment();
+    json_t *layers = layers_read(has_server ? &c : NULL, everybody), *environment = read_environment();
     if (layers) {
         add_layers(owners, layers);
         add_totals(owners);

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,7 +95,7 @@ static int read_all(int fd, const char *what, struct value *ret, struct err *e)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return err_set(e, errno, STEP_USAGE, "%s", what);
+            return err_file(e, errno, "%s", what);
         ret->size += (size_t)n;
         if (n == 0)
             return 0;
@@ -158,10 +159,12 @@ static int read_value(const struct secret_words *w, const char *name, struct val
         return 0;
     }
     if (w->file) {
+        char what[PATH_MAX + 16];
+        snprintf(what, sizeof what, "--from-file %s", parse_quote_path(w->file).text);
         FD fd = open(w->file, O_RDONLY | O_CLOEXEC);
         if (fd < 0)
-            return err_set(e, errno, STEP_USAGE, "--from-file %s", parse_quote(w->file).text);
-        r = read_all(fd, w->file, ret, e);
+            return err_file(e, errno, "%s", what);
+        r = read_all(fd, what, ret, e);
     } else {
         r = isatty(STDIN_FILENO) ? read_typed(name, ret, e) : read_all(STDIN_FILENO, "standard input", ret, e);
         if (r == 0 && ret->size > 0 && ret->bytes[ret->size - 1] == '\n')

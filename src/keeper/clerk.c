@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -23,8 +24,9 @@ struct clerk_books {
 static _Noreturn void become_builder(const struct clerk_books *books, const struct request_layer *order, int list,
                                      int output, pid_t parent)
 {
-    const char *python = books->python[order->template - 1];
-    const char *words[] = { "carrel", "layer", "build", "--wire", "--owner", order->owner,
+    static const char *const verbs[LAYER_OPERATIONS] = { "build", "list", "rm" };
+    const char *python = order->template ? books->python[order->template - 1] : "";
+    const char *words[] = { "carrel", "layer", verbs[order->operation], "--wire", "--owner", order->owner,
                             python[0] ? "--python" : NULL, python, NULL };
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
@@ -35,6 +37,12 @@ static _Noreturn void become_builder(const struct clerk_books *books, const stru
         _exit(125);
     execv("/proc/self/exe", (char **)(uintptr_t)words);
     _exit(127);
+}
+
+static bool is_possible(const struct clerk_books *books, const struct request_layer *order)
+{
+    return order->operation < LAYER_OPERATIONS && order->template <= books->n
+           && (order->template > 0) == (order->operation == LAYER_BUILD);
 }
 
 static void serve(const struct clerk_books *books)
@@ -51,7 +59,7 @@ static void serve(const struct clerk_books *books)
             return;
         size_t n_fds = fdpass_take(&passed, fds, 2);
         pid_t self = getpid();
-        if (n_fds == 2 && n == sizeof order && order.template > 0 && order.template <= books->n && fork() == 0)
+        if (n_fds == 2 && n == sizeof order && is_possible(books, &order) && fork() == 0)
             become_builder(books, &order, fds[0], fds[1], self);
         for (size_t i = 0; i < n_fds; i++)
             fd_close(fds[i]);

@@ -1,4 +1,5 @@
-/* The clerk: a child of the keeper that starts builders of layers (`carrel layer build`).
+/* The clerk: a child of the keeper that starts builders of layers (`carrel layer build`), and lists and removes an
+ * owner's layers in the same way.
  *
  * It is forked before the keeper enters a user namespace, because a builder is a program that any user of this machine
  * could start: it makes a box of its own. The clerk only reads orders of the keeper. A builder's output goes straight

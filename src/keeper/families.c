@@ -245,7 +245,7 @@ int keeper_add_template(struct keeper *keeper, const char *text, struct err *e)
                            t->n == KEEPER_LAYERS ? "too many directories" : at);
         t->fd[t->n] = open(at, O_PATH | O_DIRECTORY | O_CLOEXEC);
         if (t->fd[t->n] < 0)
-            return err_set(e, errno, STEP_USAGE, "keeper: --template: %s", at);
+            return err_file(e, errno, "keeper: --template: %s", at);
         t->dir[t->n++] = at;
     }
     keeper->n_templates++;

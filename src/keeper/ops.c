@@ -301,8 +301,9 @@ static int do_layer(struct keeper_call *c, struct err *e)
     const struct request_layer *q = c->frame;
 
     if (strnlen(q->owner, sizeof q->owner) == sizeof q->owner || !q->owner[0]
-        || strspn(q->owner, "abcdefghijklmnopqrstuvwxyz0123456789-") != strlen(q->owner) || q->template == 0
-        || q->template > c->keeper->n_templates)
+        || strspn(q->owner, "abcdefghijklmnopqrstuvwxyz0123456789-") != strlen(q->owner)
+        || q->operation >= LAYER_OPERATIONS || q->template > c->keeper->n_templates
+        || (q->template == 0) != (q->operation != LAYER_BUILD))
         return err_at(e, EINVAL, STEP_PROTOCOL, 0, "layer");
     return clerk_order(&c->keeper->clerk, q, c->fds, e);
 }

@@ -202,7 +202,7 @@ int kube_plugin_start(struct kube_plugin *p, struct loop *l, struct kube_config 
     int ends[2];
 
     if (pipe2(ends, O_CLOEXEC) < 0)
-        return err_at(e, errno, STEP_USAGE, 0, "credential plugin");
+        return err_file(e, errno, "credential plugin");
     FD in = ends[0], to = ends[1], end = -1;
     int r = fcntl(in, F_SETFL, O_NONBLOCK) < 0 ? -errno : spawn(config, to, &p->pid);
     if (r < 0)

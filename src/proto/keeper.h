@@ -47,7 +47,7 @@ enum request_type {
     REQUEST_FAMILY_END,   /* the same */
     REQUEST_NET,          /* switches the network of a ready box on or off */
     REQUEST_METER,        /* files that count the box's use come with the answer */
-    REQUEST_LAYER,        /* no box; fds: the list of packages, and a pipe that the builder writes to (layer.h) */
+    REQUEST_LAYER,        /* no box; fds: what it is about, and a pipe that takes the output (packages.h) */
     REQUEST_VOLUME,       /* no box; answered when it is done */
     REQUEST_NAMES,        /* a command begins in a box without network: each of its first names comes as EVENT_REFUSED,
                            * also if earlier ones used up what may come in a second. Earlier EVENT_REFUSED come before
@@ -155,11 +155,14 @@ struct request_volume {
 };
 _Static_assert(sizeof(struct request_volume) == 40, "a frame has no hidden bytes");
 
-/* Answered when the builder has started, not when it is done: the pipe has its output and shows its end. */
+enum layer_operation { LAYER_BUILD, LAYER_LIST, LAYER_REMOVE, LAYER_OPERATIONS };
+
+/* Answered when the process that does it has started, not when it is done: the pipe has its output and shows its end.
+ * The first descriptor has the list of packages, or the name of the layer to remove. */
 struct request_layer {
     struct request_head head;
-    uint32_t            template;       /* the packages are for its interpreter */
-    uint32_t            reserved;
+    uint32_t            template;       /* the packages are for its interpreter; 0: nothing is built */
+    uint32_t            operation;      /* enum layer_operation */
     char                owner[64];      /* as packages_owner() gives it */
 };
 _Static_assert(sizeof(struct request_layer) == 88, "a frame has no hidden bytes");

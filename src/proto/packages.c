@@ -36,6 +36,22 @@ static size_t skip_space(const char *at)
     return strspn(at, " \t");
 }
 
+/* --hash=sha256:HEX, or a longer one. A shorter one (md5) proves nothing, and uv takes it. */
+static bool is_hash(const char *word)
+{
+    static const struct {
+        const char *name;
+        size_t      digits;
+    } kinds[] = { { "--hash=sha256:", 64 }, { "--hash=sha384:", 96 }, { "--hash=sha512:", 128 } };
+
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        size_t length = strlen(kinds[i].name), digits = kinds[i].digits;
+        if (strncmp(word, kinds[i].name, length) == 0)
+            return strspn(word + length, "0123456789abcdefABCDEF") == digits && strchr(" \t", word[length + digits]);
+    }
+    return false;
+}
+
 /* NAME, [extras] and the rest: versions, a marker, hashes. Returns the error, or NULL. */
 static const char *find_fault(const char *line)
 {
@@ -63,9 +79,14 @@ static const char *find_fault(const char *line)
     if (line[n] && !strchr(operators, line[n]) && !strchr(";(", line[n]) && strncmp(line + n, "--hash=", 7) != 0)
         return "after the name come versions, like ==1.26.* or >=2,<3";
     /* Options may follow a requirement. */
-    for (const char *dash = strstr(line + n, " -"); dash; dash = strstr(dash + 1, " -"))
-        if (strncmp(dash + 1, "--hash=", 7) != 0)
+    for (const char *dash = strchr(line + n, '-'); dash; dash = strchr(dash + 1, '-')) {
+        if (!strchr(" \t", dash[-1]))
+            continue;
+        if (strncmp(dash, "--hash=", 7) != 0)
             return "options are not taken: packages come from this machine's index, by name";
+        if (!is_hash(dash))
+            return "a hash is --hash=sha256: with 64 digits, or of sha384 or sha512";
+    }
     return NULL;
 }
 
@@ -167,7 +188,7 @@ int packages_read_file(struct packages *p, const char *name, const char *path, s
     size_t n = file ? fread(text, 1, sizeof text, file) : 0;
 
     if (!file || ferror(file)) {
-        int r = err_set(e, errno, STEP_USAGE, "%s %s", name, parse_quote_path(path).text);
+        int r = err_file(e, errno, "%s %s", name, parse_quote_path(path).text);
         if (file)
             fclose(file);
         return r;
@@ -238,13 +259,14 @@ char *packages_join(const struct packages *p)
     return text;
 }
 
-void packages_key(const struct packages *p, const char *python, char ret[SHA256_HEX + 1])
+void packages_key(const struct packages *p, const char *python, const char *index, char ret[SHA256_HEX + 1])
 {
     struct sha256 sha;
     uint8_t digest[SHA256_BYTES];
 
     sha256_begin(&sha);
-    sha256_add(&sha, "1\n", 2);
+    sha256_add(&sha, "2\n", 2);
+    sha256_add(&sha, index, strlen(index) + 1);
     sha256_add(&sha, python, strlen(python));
     for (size_t i = 0; i < p->n; i++) {
         sha256_add(&sha, "\n", 1);

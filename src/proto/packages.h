@@ -11,7 +11,8 @@
 #include "base/err.h"
 #include "base/sha256.h"
 
-/* A builder's output for a server, a line each: progress, then one of the other two. */
+/* A builder's output for a server, a line each: progress, then one of the other two. `list` and `rm` write one line: an
+ * array of JSON, or the error. */
 #define LAYER_SAY   "say "
 #define LAYER_DONE  "layer "            /* DIGEST */
 #define LAYER_ERROR "error "            /* ERRNO TEXT */
@@ -41,8 +42,8 @@ size_t         packages_name_length(const char *requirement);
 void           packages_sort(struct packages *p);
 /* A sorted list as lines; the caller frees it. NULL: out of memory. */
 char          *packages_join(const struct packages *p);
-/* The key of a sorted list for an interpreter. */
-void           packages_key(const struct packages *p, const char *python, char ret[SHA256_HEX + 1]);
+/* The key of a sorted list for an interpreter and an index. */
+void           packages_key(const struct packages *p, const char *python, const char *index, char ret[SHA256_HEX + 1]);
 
 /* The folder of an identity's layers: "uid-1000", or a digest of any other name. */
 void           packages_owner(const char *identity, char ret[PACKAGES_OWNER]);

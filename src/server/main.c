@@ -39,6 +39,7 @@ static const struct {
     { "token", client_token },
     { "secret", client_secret },
     { "volume", client_volume },
+    { "layer", client_layer },
     { "df", client_df },
     { "py", client_py },
     { "repl", client_repl },

@@ -96,7 +96,7 @@ static int read_listener(struct front_options *o, const char *value, struct err 
     if (o->n_listeners == LISTENERS || fd < 3 || *end != ':' || !find_tag(end + 1, &o->tag[o->n_listeners]))
         return err_set(e, EINVAL, STEP_USAGE, "--listen-fd wants N:unix or N:tcp, perhaps with :DOOR, not %s", value);
     o->listener[o->n_listeners++] = (int)fd;
-    return fcntl((int)fd, F_SETFD, FD_CLOEXEC) < 0 ? err_set(e, errno, STEP_USAGE, "--listen-fd %s", value) : 0;
+    return fcntl((int)fd, F_SETFD, FD_CLOEXEC) < 0 ? err_file(e, errno, "--listen-fd %s", value) : 0;
 }
 
 /* Twice: the file first, so that flags override it. */
@@ -407,7 +407,7 @@ int front_main(int argc, char **argv)
     if (r == 0 && (!o.keeper || !o.lock_fd))
         r = err_set(&e, EINVAL, STEP_USAGE, "carrel-server front: --%s is missing", o.keeper ? "lock-fd" : "keeper");
     if (r == 0 && fcntl((int)o.lock_fd, F_SETFD, FD_CLOEXEC) < 0)
-        r = err_set(&e, errno, STEP_USAGE, "--lock-fd %u", o.lock_fd);
+        r = err_file(&e, errno, "--lock-fd %u", o.lock_fd);
     if (r == 0)
         r = open_all(&server, &o, &e);
     if (r == 0 && (r = loop_run(server.front.loop)) < 0)

@@ -219,7 +219,7 @@ static int find_layers(struct supervisor *s, struct err *e)
         int n = snprintf(layers, sizeof s->layers[0], "%s=", name);
         config_python_path(c, i + 1, s->interpreter[i]);
         if (access(s->interpreter[i], X_OK) < 0)
-            r = err_set(e, errno, STEP_USAGE, "pythons.%s: %s", name, s->interpreter[i]);
+            r = err_file(e, errno, "pythons.%s: %s", name, s->interpreter[i]);
         else
             r = prefix_add_python(s->interpreter[i], layers + n, sizeof s->layers[0] - (size_t)n, e);
     }

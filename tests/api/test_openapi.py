@@ -44,7 +44,7 @@ def test_every_reference_leads_somewhere(openapi):
 
 
 # Those of the other suites: their test_every_route_... ask them.
-ELSEWHERE = ("/v1/run", "/v1/boxes/{id}/run", "/v1/boxes/{id}/kernels", "/v1/services", "/v1/grant", "/v1/volumes")
+ELSEWHERE = ("/v1/run", "/v1/boxes/{id}/run", "/v1/boxes/{id}/kernels", "/v1/services", "/v1/grant", "/v1/volumes", "/v1/layers")
 SERVER = """from http.server import *
 class Handler(BaseHTTPRequestHandler):
     def answer(self):
@@ -103,7 +103,7 @@ def test_every_route_of_the_machine_answers_what_is_described(alice, admin, make
     token = ask("POST", "/v1/tokens", {"identity": "carol"}, 201, admin).json["id"]
     ask("DELETE", "/v1/tokens/" + token, status=204, client=admin)
     ask("PUT", "/v1/secrets/hf", b"value"), ask("GET", "/v1/secrets"), ask("DELETE", "/v1/secrets/hf", status=204)
-    ask("GET", "/v1/disk")
+    ask("GET", "/v1/disk"), ask("GET", "/v1/layers"), ask("DELETE", "/v1/layers/none", status=404)
     ask("GET", "/v1/boxes/none", status=404)
     assert [r for r in unanswered("/") if not r[1].startswith(ELSEWHERE)] == []
 

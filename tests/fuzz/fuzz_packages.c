@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_check_refusal(r, &e);
     check(&p);
     packages_sort(&p);
-    packages_key(&p, "/usr/bin/python3", key);
+    packages_key(&p, "/usr/bin/python3", "", key);
     packages_done(&p);
     free(text);
     return 0;

@@ -35,7 +35,7 @@ def test_lists_that_come_to_the_same_versions_share_a_layer(user):
     assert one == other and len(one) == 64
 
 
-def test_a_requirements_file_with_hashes_is_taken(user, tmp_path_factory):
+def test_a_requirements_file_is_taken(user):
     place = user.home / "requirements.txt"
     place.write_text("# ours\nalpha==1.0  # pinned\n\nipykernel>=6.17\n")
     place.chmod(0o644)
@@ -68,6 +68,44 @@ def test_what_cannot_be_installed_is_refused_in_words_and_leaves_nothing(user, p
     done = user.run("run", *(word for p in packages for word in ("--packages", p)), "--", "true")
     assert done.returncode == 125 and words in done.stderr, done.stderr
     assert user.parts() == []
+
+
+@pytest.mark.parametrize("made, words", [
+    (wheel("oldabi", "1.0", tag="cp36-cp36m-manylinux1_x86_64"), "only for Python 3.6"),
+    (wheel("newest", "1.0", {"newest-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: newest\nVersion: 1.0\nRequires-Python: >=3.99\n"}), "Python>=3.99"),
+])
+def test_a_package_for_other_versions_of_python_is_refused_with_those_that_are_there(user, made, words):
+    user.index.add(made)
+    name = made[0].split("-")[0]
+    done = user.run("run", "--packages", name, "--", "true")
+    assert done.returncode == 125 and f"{name} has no version for Python 3." in done.stderr and words in done.stderr, done.stderr
+    assert "--python here: 3." in done.stderr and "source" not in done.stderr.splitlines()[-1], done.stderr
+
+
+def test_a_file_that_cannot_be_read_is_refused_with_the_reason(user):
+    for path, reason in (("/nonexist", "No such file or directory"), ("/tmp", "Is a directory")):
+        for words in (["run", "--requirements", path, "--", "true"], ["layer", "build", "--requirements", path]):
+            done = user.run(*words)
+            assert done.returncode == 125 and done.stderr == f"carrel: --requirements {path}: {reason}\n", done.stderr
+
+
+def test_what_killed_builders_left_is_swept(user):
+    name = user.do("layer", "build", "alpha==2.0").strip()
+    own = next(user.layers.glob(f"*/{name}")).parent
+    old, orphan = time.time() - 3600, "a" * 64
+    left = [own / part for part in (f"part-{orphan}.info", f"{orphan}.info", f"{orphan}.dirty", f"{orphan}.key")]
+    young = own / f"part-{name}.info"
+    for path in left[:3]:
+        path.write_text("")
+        os.utime(path, (old, old))
+    left[3].symlink_to(orphan)
+    young.write_text("another builder is writing it")
+    user.run("gc")
+    assert [path.name for path in left if os.path.lexists(path)] == [] and young.exists()
+    assert (own / f"{name}.info").exists() and len(list(own.glob("*.key"))) > 0
+    young.unlink()
+    user.do("layer", "rm", name)
+    assert [path.name for path in own.glob("*.key") if os.readlink(path) == name] == []
 
 
 def test_an_index_that_does_not_answer_is_told(user):

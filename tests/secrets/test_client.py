@@ -64,7 +64,8 @@ def test_the_command_line_from_a_value_to_a_process(carrel, tmp_path):
 
 @pytest.mark.parametrize("words, said", [
     (("create", "hf", "value"), "never an argument"), (("create",), "a name"), (("create", "../x"), "'../x'"), (("create", "a/b"), "'a/b'"), (("create", ""), "''"),
-    (("create", "n" * 300), "1 to 64"), (("create", "hf", "--from-env", "NO_SUCH_VARIABLE"), "NO_SUCH_VARIABLE"), (("create", "hf", "--from-file", "/no/such"), "/no/such"),
+    (("create", "n" * 300), "1 to 64"), (("create", "hf", "--from-env", "NO_SUCH_VARIABLE"), "NO_SUCH_VARIABLE"), (("create", "hf", "--from-file", "/no/such"), "--from-file /no/such: No such file or directory"),
+    (("create", "hf", "--from-file", "/tmp"), "--from-file /tmp: Is a directory"),
     (("create", "hf", "--from-file", "/dev/zero"), "65536"), (("create", "hf"), "empty"), (("create", "hf", "--from-env", "A", "--from-file", "b"), "exclude"),
     (("rm", "none"), "'none'"), (("rm",), "names"), (("show",), "'secret show'"), ((), "name an action"),
 ])

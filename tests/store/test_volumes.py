@@ -524,7 +524,7 @@ def test_the_disk_quota_counts_volumes_boxes_and_output():
         alice, bob = server.token("alice"), server.token("bob")
         server.must("POST", "/v1/volumes", {"name": "data", "size": 512 * MB}, alice)
         message = server.refused(429, "POST", "/v1/volumes", {"name": "other", "size": GB}, client=alice)
-        assert "alice may use 1G" in message and "volumes have 512M" in message and "1G more" in message
+        assert "alice may use 1G" in message and "volumes have 512M" in message and "1G more" in message and message.endswith("remove a volume")
         box = server.must("POST", "/v1/boxes", {"store": "disk", "limits": {"memory": 64 * MB, "disk": 256 * MB}}, alice)["id"]
         assert "boxes on disk 256M" in server.refused(429, "PATCH", "/v1/volumes/data", {"size": GB}, client=alice)
         server.refused(429, "POST", "/v1/boxes", {"store": "disk", "limits": {"memory": 64 * MB, "disk": GB}}, client=alice)
@@ -580,7 +580,8 @@ def test_the_command_line(server):
     carrel("cp", "-r", folder, "volume:data/d")
     carrel("cp", "-r", "volume:data/d", folder / "back")
     assert (folder / "back/in").read_text() == "copied"
-    assert "nope" in carrel("cp", "volume:data/nope", "-", status=125)
+    assert carrel("cp", "volume:data/nope", "-", status=125) == "carrel: volume:data/nope: no such file or folder\n"
+    assert "volume:data/d is a folder" in carrel("cp", "volume:data/d", "-", status=125)
     assert "nope" in carrel("cp", "volume:nope/f", "-", status=125)
     writer = carrel("create", "--volume", "data:/data").strip()
     assert writer in carrel("cp", folder / "in", "volume:data/", status=125)

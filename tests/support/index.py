@@ -16,17 +16,17 @@ FETCH_S = 300
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
-def wheel(name, version, files=None, requires=()):
+def wheel(name, version, files=None, requires=(), tag="py3-none-any"):
     data = io.BytesIO()
     info = f"{name}-{version}.dist-info"
-    files = {f"{name}.py": f"version = {version!r}\n", **(files or {}),
+    files = {f"{name}.py": f"version = {version!r}\n",
              f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n" + "".join(f"Requires-Dist: {r}\n" for r in requires),
-             f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
+             f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n", **(files or {})}
     with zipfile.ZipFile(data, "w") as archive:
         for path, text in files.items():
-            archive.writestr(path, text)
-        archive.writestr(f"{info}/RECORD", "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"]))
-    return f"{name}-{version}-py3-none-any.whl", data.getvalue()
+            archive.writestr(zipfile.ZipInfo(path), text)       # its date is fixed: the same package has the same hash
+        archive.writestr(zipfile.ZipInfo(f"{info}/RECORD"), "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"]))
+    return f"{name}-{version}-{tag}.whl", data.getvalue()
 
 
 def sdist(name, version, setup):
@@ -63,7 +63,9 @@ class Index:
         self.url = f"http://index.localhost:{self.server.server_port}/simple"
 
     def add(self, made):
+        """Returns its hash, as a requirements file has it."""
         self.files[made[0]] = made[1]
+        return "--hash=sha256:" + hashlib.sha256(made[1]).hexdigest()
 
     def add_wheels(self, version):
         """Those of a layer for another version of Python; the wheelhouse has our own's. Kept: fetching takes a while."""

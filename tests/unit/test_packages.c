@@ -12,6 +12,9 @@
 #include "base/rmtree.h"
 #include "proto/packages.h"
 
+#define A_HASH "sha256:00000000000000000000000000000000000000000000000000000000000000aa"
+#define B_HASH "sha256:00000000000000000000000000000000000000000000000000000000000000BB"
+
 static void check_list(const char *words, const char *const *expected)
 {
     struct packages p = { 0 };
@@ -43,7 +46,9 @@ static void test_options_addresses_and_paths_are_refused(void **state)
 {
     static const char *const bad[] = {
         "", "  ", "-r other.txt", "--index-url=x", "./here", "/abs", "x @ https://y/z", "https://y/z", "git+ssh://y",
-        "name with spaces --pre", "x==1 --config-settings a=b", "x\001", "-", "x["
+        "name with spaces --pre", "x==1 --config-settings a=b", "x\001", "-", "x[",
+        "x==1 --hash=sha256:aa", "x==1 --hash=md5:00000000000000000000000000000000",
+        "x==1 --hash=" A_HASH "0", "x==1\t--index-url=y", "x==1\t--hash=md5:0"
     };
     (void)state;
 
@@ -59,7 +64,7 @@ static void test_options_addresses_and_paths_are_refused(void **state)
 
 static void test_a_file_has_comments_continued_lines_and_hashes(void **state)
 {
-    static const char text[] = "# a lock\nnumpy==1.26.4 \\\n    --hash=sha256:aa \\\n    --hash=sha256:bb\n\n"
+    static const char text[] = "# a lock\nnumpy==1.26.4 \\\n    --hash=" A_HASH " \\\n    --hash=" B_HASH "\n\n"
                                "pandas  # why\r\nc#d\n";
     struct packages p = { 0 };
     struct err e = { 0 };
@@ -68,10 +73,10 @@ static void test_a_file_has_comments_continued_lines_and_hashes(void **state)
     assert_int_not_equal(packages_add_file(&p, "lock.txt", text, &e), 0);
     assert_non_null(strstr(e.what, "lock.txt, line 7"));
     packages_done(&p);
-    assert_int_equal(packages_add_file(&p, "lock.txt", "numpy==1 \\\n --hash=sha256:aa\n# x\npandas # why\n", &e), 0);
+    assert_int_equal(packages_add_file(&p, "lock.txt", "numpy==1 \\\n --hash=" A_HASH "\n# x\npandas # why\n", &e), 0);
     assert_int_equal(p.n, 2);
     assert_non_null(strstr(p.line[0], "numpy==1"));
-    assert_non_null(strstr(p.line[0], "--hash=sha256:aa"));
+    assert_non_null(strstr(p.line[0], "--hash=" A_HASH));
     assert_string_equal(p.line[1], "pandas");
     packages_done(&p);
 }
@@ -87,10 +92,12 @@ static void test_the_order_of_a_list_does_not_change_its_key(void **state)
     assert_int_equal(packages_add(&b, "x", "pandas numpy<2", &e), 0);
     packages_sort(&a);
     packages_sort(&b);
-    packages_key(&a, "/usr/bin/python3.11", one);
-    packages_key(&b, "/usr/bin/python3.11", other);
+    packages_key(&a, "/usr/bin/python3.11", "https://index.example.org", one);
+    packages_key(&b, "/usr/bin/python3.11", "https://index.example.org", other);
     assert_string_equal(one, other);
-    packages_key(&b, "/usr/bin/python3.12", other);
+    packages_key(&b, "/usr/bin/python3.12", "https://index.example.org", other);
+    assert_string_not_equal(one, other);
+    packages_key(&b, "/usr/bin/python3.11", "https://other.example.org", other);
     assert_string_not_equal(one, other);
     packages_done(&a);
     packages_done(&b);

@@ -14,7 +14,7 @@ from .asyncfiles import AsyncFiles
 from .cells import Collector, Raw, Result, made, result_of, run_body
 from .client import MOST_INLINE, Box, Carrel, ExecResult, Mount, command_body, create_body, exec_result, one_shot_body, open_mounts
 from .errors import CarrelError, NotFound
-from .named import Secrets, secret_bytes, secret_path, secrets_body
+from .named import Secrets, layer_path, secret_bytes, secret_path, secrets_body
 from .transport import decode, segment
 from .volumes import AsyncVolume, Shares, check_stays, create_volume_body, volume_path
 
@@ -312,6 +312,15 @@ class AsyncCarrel:
     async def volumes(self) -> List[AsyncVolume]:
         """As Carrel.volumes()."""
         return [AsyncVolume(self, raw) for raw in (await (await self._ready()).call("GET", "/v1/volumes"))["volumes"]]
+
+    async def layers(self) -> List[Raw]:
+        """As Carrel.layers()."""
+        listed: List[Raw] = (await (await self._ready()).call("GET", "/v1/layers"))["layers"]
+        return listed
+
+    async def delete_layer(self, layer: str) -> None:
+        """As Carrel.delete_layer()."""
+        await (await self._ready()).call("DELETE", layer_path(layer))
 
     async def info(self) -> Raw:
         """What the server is and has: version, limits, templates, room."""

@@ -18,7 +18,7 @@ from .files import Files
 from .network import added_body, net_body, refused_line, update_body
 from .outputs import ExecLogs, bytes_of, gather, marked
 from .ports import Ports
-from .named import Keys, Secrets, keys_body, secret_bytes, secret_path, secrets_body
+from .named import Keys, Secrets, keys_body, layer_path, secret_bytes, secret_path, secrets_body
 from .transport import Transport, absolute, decode, encode, segment
 from .volumes import Shares, Volume, Volumes, check_stays, create_volume_body, volume_path, volumes_body
 
@@ -654,6 +654,15 @@ class Carrel:
     def volumes(self) -> List[Volume]:
         """The caller's volumes, and those that others share with it."""
         return [Volume(self, raw) for raw in self._transport.call("GET", "/v1/volumes")["volumes"]]
+
+    def layers(self) -> List[Raw]:
+        """The caller's layers of packages that the server has made: id, packages, versions, bytes, used_at, boxes."""
+        listed: List[Raw] = self._transport.call("GET", "/v1/layers")["layers"]
+        return listed
+
+    def delete_layer(self, layer: str) -> None:
+        """Removes one that no box uses, by its id. The next box with its packages has it made again."""
+        self._transport.call("DELETE", layer_path(layer))
 
     def info(self) -> Raw:
         """What the server is and has: version, limits, templates, room."""

@@ -53,6 +53,12 @@ def keys_body(keys: Keys | None) -> List[Raw] | None:
     return [_key(key) if isinstance(key, str) else dict(key) for key in keys]
 
 
+def layer_path(layer: str) -> str:
+    if layer in ("", ".", "..") or "/" in layer:
+        raise ValueError(f"{layer!r} is not the id of a layer")
+    return "/v1/layers/" + quote(layer, safe="")
+
+
 def secret_path(name: str) -> str:
     if name in ("", ".", "..") or "/" in name:
         raise ValueError(f"{name!r} is not the name of a secret")

@@ -44,7 +44,7 @@ enum {
 };
 static const uint64_t disk_reserve = UINT64_C(512) << 20;
 /* Packages in every layer: for kernels, and pip to inspect a layer. */
-static const char *const usual[][2] = { { "ipykernel", "ipykernel>=6.17\n" }, { "pip", "pip\n" } };
+static const char *const usual[][2] = { { "ipykernel", "also ipykernel>=6.17\n" }, { "pip", "also pip\n" } };
 static const char script[] = "carrel_layer.py";
 
 enum worker_step { LOOK, BUILD, TRY };
@@ -65,7 +65,7 @@ struct worker {
     int         output;                 /* owned */
     char        line[LINE_BYTES];
     size_t      line_length;
-    struct buf  lock;                   /* "NAME==VERSION\n" each */
+    struct buf  lock;                   /* "NAME==VERSION DIGEST\n" each */
     bool        is_locked, is_done, is_enough;
     char        kind[16];               /* of failure; "": none was reported */
     char        why[LINE_BYTES];
@@ -307,7 +307,7 @@ static void name_layer(const struct worker *w, const char *key, char ret[LAYER_N
     if (!realpath(w->build->python, real))
         real[0] = '\0';
     sha256_begin(&sha);
-    sha256_add(&sha, "1\n", 2);
+    sha256_add(&sha, "2\n", 2);
     sha256_add(&sha, real, strlen(real) + 1);
     sha256_add(&sha, buf_string(&w->lock), w->lock.length);
     if (w->may_build)
@@ -321,7 +321,7 @@ struct wanted {
     char        digest[LAYER_NAME];
 };
 
-/* Whether a layer with the same versions exists. */
+/* Whether a layer with the same files exists. */
 static bool is_there(struct worker *w, void *arg)
 {
     struct wanted *wanted = arg;
@@ -342,6 +342,8 @@ static int explain(const struct worker *w, int status, struct err *e)
     } kinds[] = {
         { "missing", "there is no such package, or no such version", ENOENT },
         { "conflict", "the packages do not go together", EINVAL },
+        { "python", NULL, ENOEXEC },
+        { "hash", "the hashes of the list do not fit", EINVAL },
         { "wheel", "a package can only be built from its source, and that failed", EINVAL },
         { "index", "the index of packages does not answer", EHOSTUNREACH },
         { "import", "what was installed cannot be imported", EINVAL },
@@ -350,7 +352,8 @@ static int explain(const struct worker *w, int status, struct err *e)
 
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(kinds[i].kind, w->kind) == 0)
-            return err_set(e, kinds[i].code, STEP_USAGE, "%s: %s", kinds[i].text, w->why);
+            return kinds[i].text ? err_set(e, kinds[i].code, STEP_USAGE, "%s: %s", kinds[i].text, w->why)
+                                 : err_set(e, kinds[i].code, STEP_USAGE, "%.160s", w->why);
     if (w->why[0])
         return err_set(e, EINVAL, STEP_USAGE, "the packages cannot be installed: %s", w->why);
     return err_set(e, EIO, STEP_USAGE, "the box that installs the packages ended with status %d", status);
@@ -369,7 +372,7 @@ static void describe(const struct worker *w, struct buf *info)
     }
     for (const char *at = buf_string(&w->lock); *at; at += strcspn(at, "\n") + 1) {
         buf_add_text(info, "\nlock ");
-        buf_add(info, at, strcspn(at, "\n"));
+        buf_add(info, at, strcspn(at, " \n"));
     }
     snprintf(line, sizeof line, "\nbytes %llu\n",
              (unsigned long long)rmtree_bytes(build->layers->dir, w->stage->name, UINT64_MAX));
@@ -400,7 +403,7 @@ static int fill(struct worker *w, struct layer_stage *stage, bool (*enough)(stru
     w->stage = stage;
     int r = work(w, enough, arg, e);
     if (r < 0 && strcmp(w->kind, "wheel") == 0 && !w->may_build) {
-        w->build->say("a package has no wheel; building it", w->build->arg);
+        w->build->say("a package has no wheel that fits; building it", w->build->arg);
         w->may_build = true;
         r = work(w, enough, arg, e);
     }

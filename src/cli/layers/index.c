@@ -72,6 +72,22 @@ int index_find(char ret[INDEX_MAX], struct err *e)
     return index_rule(ret, rule, sizeof rule, e);
 }
 
+void index_name(char ret[INDEX_MAX])
+{
+    if (!find_configured(ret))
+        snprintf(ret, INDEX_MAX, "%s", CARREL_INDEX);
+    char *host = strstr(ret, "://");
+    host = host ? host + 3 : ret;
+    size_t length = strcspn(host, "/?#");
+    for (size_t at = length; at > 0; at--)
+        if (host[at - 1] == '@') {
+            memmove(host, host + at, strlen(host + at) + 1);
+            break;
+        }
+    for (size_t n = strlen(ret); n && ret[n - 1] == '/'; n--)
+        ret[n - 1] = '\0';
+}
+
 int index_rule(const char *url, char *ret, size_t size, struct err *e)
 {
     bool is_tls = strncmp(url, "https://", 8) == 0;

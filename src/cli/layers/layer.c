@@ -23,9 +23,9 @@ static uint64_t most_bytes = UINT64_C(16) << 30;
 static const char layer_help[] =
     "usage: carrel layer build [--python PROGRAM] PACKAGE...\n"
     "       carrel layer build [--python PROGRAM] [--disk 16G] --requirements FILE\n"
-    "       carrel layer list [--everybody] [--json]\n"
-    "       carrel layer rm LAYER...\n"
-    "       carrel layer prune [--unused 30d]\n"
+    "       carrel layer list [--everybody] [--here] [--json] [--url URL]\n"
+    "       carrel layer rm [--here] [--url URL] LAYER...\n"
+    "       carrel layer prune [--unused 30d] [--here] [--url URL]\n"
     "\n"
     "A layer is a Python environment with the packages of one list. It is made once, in a box that may only reach the "
     "index\n"
@@ -37,6 +37,7 @@ static const char layer_help[] =
     "  rm                      remove layers that no box uses; the first letters of a name are enough\n"
     "  prune                   remove all that no box has used for this long\n"
     "\n"
+    "list, rm and prune also concern the layers that a running server has made for you; --here: not those.\n"
     "Layers are in /var/lib/carrel/layers (root) or ~/.local/share/carrel/layers; CARREL_LAYERS names another place.\n";
 
 static int open_own(struct layers *ret, struct err *e)
@@ -67,6 +68,30 @@ void layer_show_end(void)
         fputs("\r\033[K", stderr);
 }
 
+static void note_minor(const char *version, const char *path, void *arg)
+{
+    unsigned long minor = strtoul(version + 2, NULL, 10);
+
+    (void)path;
+    if (minor < 64)
+        *(uint64_t *)arg |= UINT64_C(1) << minor;
+}
+
+/* The versions that --python takes on this machine. */
+static void add_pythons(struct err *e)
+{
+    uint64_t minors = 0;
+    size_t n = strlen(e->what);
+    const char *between = "; --python here: ";
+
+    interpreters_each(note_minor, &minors);
+    for (int i = 0; i < 64 && n < sizeof e->what; i++)
+        if (minors >> i & 1) {
+            n += (size_t)snprintf(e->what + n, sizeof e->what - n, "%s3.%d", between, i);
+            between = ", ";
+        }
+}
+
 static int make(const struct layers *layers, struct packages *packages, const char *python, const char *key,
                 char ret[LAYER_NAME], struct err *e)
 {
@@ -74,10 +99,13 @@ static int make(const struct layers *layers, struct packages *packages, const ch
                                  .say = layer_show };
     uint64_t start_us = clock_monotonic_us();
 
-    fprintf(stderr, "carrel: installing %s%s for %s, once\n", packages->n == 1 ? packages->line[0] : "the packages",
-            "", python);
+    const char *what = packages->n == 1 ? packages->line[0] : "the packages", *hash = strstr(what, " --hash=");
+    fprintf(stderr, "carrel: installing %.*s for %s, once\n", (int)(hash ? (size_t)(hash - what) : strlen(what)), what,
+            python);
     int r = layer_make(&build, key, ret, e);
     layer_show_end();
+    if (r == -ENOEXEC)
+        add_pythons(e);
     if (r == 0)
         fprintf(stderr, "carrel: installed in %.1f s\n", (double)(clock_monotonic_us() - start_us) / 1e6);
     return r;
@@ -87,15 +115,16 @@ static int make(const struct layers *layers, struct packages *packages, const ch
 static int get(const struct layers *layers, struct packages *packages, const char *wanted, char ret_digest[LAYER_NAME],
                int *ret_fd, struct err *e)
 {
-    char python[PYTHON_MAX], real[4096], key[SHA256_HEX + 1];
+    char python[PYTHON_MAX], real[4096], index[INDEX_MAX], key[SHA256_HEX + 1];
     int r = interpreter_find(wanted, python, e);
 
     if (r < 0)
         return r;
     packages_sort(packages);
     if (!realpath(python, real))
-        return err_set(e, errno, STEP_USAGE, "%s", python);
-    packages_key(packages, real, key);
+        return err_file(e, errno, "%s", python);
+    index_name(index);
+    packages_key(packages, real, index, key);
     /* Another process may remove it between the two. */
     for (int i = 0; i < 3; i++) {
         r = layer_find(layers, key, ret_digest);
@@ -137,52 +166,6 @@ static int misused(const char *text)
     return EXIT_CARREL;
 }
 
-/* ---- for a server: events, a line each, on standard output (proto/packages.h) ---- */
-
-static void say_wire(const char *text, void *arg)
-{
-    (void)arg;
-    printf(LAYER_SAY "%s\n", text);
-    /* The front is gone, or has cancelled. */
-    if (fflush(stdout) == EOF)
-        exit(EXIT_CARREL);
-}
-
-static int wire_main(const char *owner, const char *wanted)
-{
-    static char text[PACKAGES_BYTES];
-    struct packages packages = { 0 };
-    char place[LAYER_PATH], python[PYTHON_MAX], real[4096], key[SHA256_HEX + 1], digest[LAYER_NAME];
-    struct layers layers;
-    struct err e = { 0 };
-    size_t n = fread(text, 1, sizeof text - 1, stdin);
-
-    layers_place(place);
-    int r = n == 0 && ferror(stdin) ? err_at(&e, EIO, STEP_STDIO, 0, "packages") : 0;
-    if (r == 0)
-        r = packages_add_file(&packages, "packages", text, &e);
-    if (r == 0)
-        r = interpreter_find(wanted, python, &e);
-    if (r == 0)
-        r = layers_open(place, owner, &layers, &e);
-    if (r == 0) {
-        packages_sort(&packages);
-        packages_key(&packages, realpath(python, real) ? real : python, key);
-        struct layer_build build = { .layers = &layers, .python = python, .packages = &packages,
-                                     .most_bytes = most_bytes, .say = say_wire };
-        if (layer_find(&layers, key, digest) < 0)
-            r = layer_make(&build, key, digest, &e);
-    }
-    if (r == 0) {
-        printf(LAYER_DONE "%s\n", digest);
-        return 0;
-    }
-    char why[512];
-    err_text(&e, why, sizeof why);
-    printf(LAYER_ERROR "%d %s\n", e.code, why);
-    return EXIT_CARREL;
-}
-
 static int build_main(int argc, char **argv)
 {
     struct packages packages = { 0 };
@@ -214,7 +197,7 @@ static int build_main(int argc, char **argv)
             r = packages_add(&packages, "build", argv[i], &e);
     }
     if (is_wire && owner && packages.n == 0)
-        return wire_main(owner, python);
+        return layer_wire_build(owner, python, most_bytes);
     if (r == 0 && packages.n == 0)
         return misused("build needs a package");
     if (r == 0)
@@ -231,11 +214,11 @@ static int build_main(int argc, char **argv)
 }
 
 struct layer_listing {
-    bool           is_json;
-    const char    *owner;
-    struct jsonout json;
-    uint64_t       bytes;
-    unsigned       n;
+    bool                 is_json;
+    const struct layers *layers;
+    const char          *owner;
+    struct jsonout       json;
+    unsigned             n;
 };
 
 /* Calls for each line of a description with this first word. */
@@ -265,41 +248,57 @@ static void write_word(const char *rest, int length, void *arg)
     jsonout_string(arg, NULL, line);
 }
 
+static void show_python(const struct layer_info *info, char ret[PYTHON_MAX])
+{
+    ret[0] = '\0';
+    if (strncmp(info->text, "python ", 7) == 0)
+        snprintf(ret, PYTHON_MAX, "%.*s", (int)strcspn(info->text + 7, "\n"), info->text + 7);
+}
+
+void layer_write(struct jsonout *json, const char *folder, const char *owner, const struct layer_info *info)
+{
+    char used[32], python[PYTHON_MAX], path[LAYER_PATH];
+    time_t when = (time_t)info->used_s;
+
+    show_python(info, python);
+    strftime(used, sizeof used, "%Y-%m-%dT%H:%M:%SZ", gmtime(&when));
+    snprintf(path, sizeof path, "%s/%s", folder, info->digest);
+    jsonout_open_object(json, NULL);
+    jsonout_string(json, "layer", info->digest);
+    jsonout_string(json, "path", path);
+    if (owner)
+        jsonout_string(json, "owner", owner);
+    jsonout_unsigned(json, "bytes", info->bytes);
+    jsonout_string(json, "used", used);
+    jsonout_string(json, "python", python);
+    jsonout_open_array(json, "packages");
+    each_line(info->text, "asked", write_word, json);
+    jsonout_close(json);
+    jsonout_open_array(json, "versions");
+    each_line(info->text, "lock", write_word, json);
+    jsonout_close(json);
+    jsonout_close(json);
+}
+
 static void list_one(const struct layer_info *info, void *arg)
 {
     struct layer_listing *listing = arg;
     bool is_first = true;
-    char used[32], python[PYTHON_MAX] = "";
+    char used[32], python[PYTHON_MAX];
     time_t when = (time_t)info->used_s;
 
-    listing->bytes += info->bytes;
     listing->n++;
-    if (strncmp(info->text, "python ", 7) == 0)
-        snprintf(python, sizeof python, "%.*s", (int)strcspn(info->text + 7, "\n"), info->text + 7);
-    strftime(used, sizeof used, listing->is_json ? "%Y-%m-%dT%H:%M:%SZ" : "%Y-%m-%d %H:%M", gmtime(&when));
-    if (!listing->is_json) {
-        if (listing->owner)
-            printf("%-12s  ", listing->owner);
-        printf("%.12s  %9s  %s  %s  ", info->digest, parse_show_size(info->bytes & ~UINT64_C(1048575)).text, used,
-               python);
-        each_line(info->text, "asked", print_word, &is_first);
-        putchar('\n');
+    if (listing->is_json) {
+        layer_write(&listing->json, listing->layers->path, listing->owner, info);
         return;
     }
-    jsonout_open_object(&listing->json, NULL);
-    jsonout_string(&listing->json, "layer", info->digest);
+    show_python(info, python);
+    strftime(used, sizeof used, "%Y-%m-%d %H:%M", gmtime(&when));
     if (listing->owner)
-        jsonout_string(&listing->json, "owner", listing->owner);
-    jsonout_unsigned(&listing->json, "bytes", info->bytes);
-    jsonout_string(&listing->json, "used", used);
-    jsonout_string(&listing->json, "python", python);
-    jsonout_open_array(&listing->json, "packages");
-    each_line(info->text, "asked", write_word, &listing->json);
-    jsonout_close(&listing->json);
-    jsonout_open_array(&listing->json, "versions");
-    each_line(info->text, "lock", write_word, &listing->json);
-    jsonout_close(&listing->json);
-    jsonout_close(&listing->json);
+        printf("%-12s  ", listing->owner);
+    printf("%.12s  %9s  %s  %s  ", info->digest, parse_show_size(info->bytes & ~UINT64_C(1048575)).text, used, python);
+    each_line(info->text, "asked", print_word, &is_first);
+    putchar('\n');
 }
 
 static void list_owner(const struct layers *layers, const char *owner, void *arg)
@@ -308,14 +307,15 @@ static void list_owner(const struct layers *layers, const char *owner, void *arg
     struct err e = { 0 };
 
     listing->owner = owner;
+    listing->layers = layers;
     if (layers_each(layers, list_one, listing, &e) < 0)
         cli_complain(&e);
 }
 
 static int list_main(int argc, char **argv)
 {
-    struct layer_listing listing = { 0 };
     struct layers layers;
+    struct layer_listing listing = { .layers = &layers };
     struct buf out;
     struct err e = { 0 };
     bool everybody = false;
@@ -325,8 +325,8 @@ static int list_main(int argc, char **argv)
             listing.is_json = true;
         else if (strcmp(argv[i], "--everybody") == 0)
             everybody = true;
-        else
-            return misused("list takes --everybody and --json");
+        else if (strcmp(argv[i], "--here") != 0)
+            return misused("list takes --everybody, --here and --json");
     int r = open_own(&layers, &e);
     if (r < 0)
         return complain(&e);
@@ -401,12 +401,12 @@ static int rm_main(int argc, char **argv)
     struct err e = { 0 };
     int status = 0;
 
-    if (argc < 2)
+    if (argc < 2 || (argc == 2 && strcmp(argv[1], "--here") == 0))
         return misused("rm needs a layer");
     if (open_own(&layers, &e) < 0)
         return complain(&e);
     for (int i = 1; i < argc; i++)
-        if (remove_one(&layers, argv[i], &e) < 0)
+        if (strcmp(argv[i], "--here") != 0 && remove_one(&layers, argv[i], &e) < 0)
             status = complain(&e);
     layers_close(&layers);
     return status;
@@ -419,6 +419,8 @@ static int prune_main(int argc, char **argv)
     struct err e = { 0 };
     int r = 0;
 
+    if (argc > 1 && strcmp(argv[argc - 1], "--here") == 0)
+        argc--;
     if (argc == 3 && strcmp(argv[1], "--unused") == 0)
         r = strcmp(argv[2], "0") == 0 ? (unused_ms = 0, 0) : parse_duration("--unused", argv[2], &unused_ms, &e);
     else if (argc > 1)
@@ -473,6 +475,16 @@ int cli_collect_layers(uint64_t unused_ms, void (*call)(const char *layer, uint6
     return layers_owners(place, collect_owner, &c, e);
 }
 
+/* The client also asks a server, and runs us with --here for the folder of this user. */
+static bool is_for_server(int argc, char **argv)
+{
+    bool is_here = strcmp(argv[1], "build") == 0;
+
+    for (int i = 2; i < argc; i++)
+        is_here |= strcmp(argv[i], "--here") == 0;
+    return !is_here && cli_has_program("carrel-server");
+}
+
 int layer_main(int argc, char **argv)
 {
     static const struct {
@@ -484,8 +496,10 @@ int layer_main(int argc, char **argv)
         fputs(layer_help, argc < 2 ? stderr : stdout);
         return argc < 2 ? EXIT_CARREL : 0;
     }
+    if (argc > 4 && strcmp(argv[2], "--wire") == 0 && strcmp(argv[3], "--owner") == 0 && strcmp(argv[1], "build") != 0)
+        return layer_wire_ask(argv[4], strcmp(argv[1], "rm") == 0);
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
         if (strcmp(argv[1], verbs[i].name) == 0)
-            return verbs[i].run(argc - 1, argv + 1);
+            return is_for_server(argc, argv) ? cli_hand_over(argv - 1) : verbs[i].run(argc - 1, argv + 1);
     return misused("there is no such command");
 }

@@ -43,6 +43,7 @@ struct copy {
 struct cp_place {
     char             *box;      /* owned, unless it is a volume's */
     const char       *path;
+    const char       *word;     /* as it was given */
     struct volume_box volume;   /* of volume:NAME/PATH */
 };
 
@@ -68,9 +69,10 @@ static int open_place(const struct copy *c, const char *word, bool to_read, stru
 {
     if (!volume_is_named(word)) {
         *ret = place_of(word);
+        ret->word = word;
         return 0;
     }
-    *ret = (struct cp_place){ 0 };
+    *ret = (struct cp_place){ .word = word };
     int status = volume_box_make(&ret->volume, &c->client, word, to_read);
     ret->box = ret->volume.id;
     ret->path = ret->volume.path;
@@ -263,7 +265,7 @@ static int upload(struct copy *c, const char *local, const struct cp_place *to, 
     if (kind < 0)
         return EXIT_CLIENT;
     if (into_folder && kind != 'd' && !makes_folder) {
-        fprintf(stderr, "carrel: %s:%s is not a folder\n", to->box, show_text(to->path));
+        fprintf(stderr, "carrel: %s is not a folder\n", show_text(to->word));
         return EXIT_CLIENT;
     }
     snprintf(path, sizeof path, "%s", to->path);
@@ -450,11 +452,11 @@ static int download(struct copy *c, const struct cp_place *from, const char *loc
     if (kind < 0)
         return EXIT_CLIENT;
     if (kind == 0) {
-        fprintf(stderr, "carrel: %s:%s: no such file or folder\n", from->box, show_text(from->path));
+        fprintf(stderr, "carrel: %s: no such file or folder\n", show_text(from->word));
         return EXIT_CLIENT;
     }
     if (kind == 'd' && !c->recursive) {
-        fprintf(stderr, "carrel: %s:%s is a folder; use cp -r\n", from->box, show_text(from->path));
+        fprintf(stderr, "carrel: %s is a folder; use cp -r\n", show_text(from->word));
         return EXIT_CLIENT;
     }
     if (!is_folder && (into_folder || (ends_with_slash(local) && kind != 'd')))

@@ -30,6 +30,11 @@ static const char *hint_of(int status, const char *code, const char *message)
     };
     static const struct {
         const char *word, *hint;
+    } rooms[] = { { "remove a volume", "'carrel df' shows what takes disk, 'carrel volume rm' makes room" },
+                  { "remove a box", "'carrel df' shows what takes disk, 'carrel rm' makes room" },
+                  { " volumes, and may", "'carrel volume list' shows them, 'carrel volume rm' makes room" } };
+    static const struct {
+        const char *word, *hint;
     } phases[] = {
         { "paused", "'carrel resume' lets it go on" },
         { "stopped", "'carrel start' starts it again" },
@@ -38,6 +43,9 @@ static const char *hint_of(int status, const char *code, const char *message)
         { "failed", "'carrel ps' says why; 'carrel rm' removes it" },
     };
 
+    for (size_t i = 0; i < sizeof rooms / sizeof *rooms && strcmp(code, "quota_exceeded") == 0; i++)
+        if (strstr(message, rooms[i].word))
+            return rooms[i].hint;
     for (size_t i = 0; i < sizeof hints / sizeof *hints; i++)
         if (strcmp(hints[i].code, code) == 0)
             return hints[i].hint;

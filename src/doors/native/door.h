@@ -88,6 +88,7 @@ ask_handler ask_service_create, ask_service_list, ask_service_get, ask_service_r
     ask_service_calls, ask_service_call;
 ask_handler ask_grant_create, ask_grant_list, ask_grant_delete, ask_grant_own, ask_grant_call;
 ask_handler ask_volume_create, ask_volume_list, ask_volume_get, ask_volume_update, ask_volume_delete;
+ask_handler ask_layer_list, ask_layer_delete;
 ask_handler ask_secret_list, ask_secret_put, ask_secret_delete;
 ask_handler ask_health, ask_ready, ask_metrics, ask_openapi;
 

@@ -98,6 +98,8 @@ struct endpoint {
     ROW("GET", V, ask_volume_get, SCOPE_READ, KEEPER)                                  \
     ROW("PATCH", V, ask_volume_update, SCOPE_WRITE, KEEPER)                            \
     ROW("DELETE", V, ask_volume_delete, SCOPE_WRITE, KEEPER)                           \
+    ROW("GET", "/v1/layers", ask_layer_list, SCOPE_READ, KEEPER)                       \
+    ROW("DELETE", "/v1/layers/{layer}", ask_layer_delete, SCOPE_WRITE, KEEPER)         \
     ROW("GET", "/v1/secrets", ask_secret_list, SCOPE_READ, 0)                          \
     ROW("PUT", "/v1/secrets/{secret}", ask_secret_put, SCOPE_WRITE, 0)                 \
     ROW("DELETE", "/v1/secrets/{secret}", ask_secret_delete, SCOPE_WRITE, 0)           \

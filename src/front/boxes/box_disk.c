@@ -45,6 +45,7 @@ int box_disk_check(const struct front *front, const char *owner, uint64_t more, 
     return err_set(e, EDQUOT, STEP_USAGE, "%s may use %s of disk; volumes have %s of it, boxes on disk %s, kept output "
                    "%s: %s%s", owner, parse_show_size(most).text, parse_show_size(use.volumes).text,
                    parse_show_size(use.boxes).text, parse_show_size(use.output).text,
-                   is_command ? "remove boxes, and their output goes" : parse_show_size(more).text,
-                   is_command ? "" : " more do not fit");
+                   is_command ? "remove a box, and its output goes" : parse_show_size(more).text,
+                   is_command ? "" : use.volumes > use.boxes ? " more do not fit; remove a volume"
+                   : use.boxes + use.output          ? " more do not fit; remove a box" : " more do not fit");
 }

@@ -271,6 +271,18 @@ static bool has_boxes(const struct front_family *f)
     return false;
 }
 
+void families_end_of_layer(struct front *front, const char *layer)
+{
+    struct families *all = front->boxes.families;
+
+    for (struct front_family *f = all->list; f < all->list + KEEPER_FAMILIES; f++) {
+        const struct box_mount *m = f->state == READY && !f->is_kept && !has_boxes(f)
+                                        ? box_mounts_find(&f->mounts, MOUNT_PACKAGES) : NULL;
+        if (m && strcmp(m->target, layer) == 0)
+            end(f);
+    }
+}
+
 static void look(struct loop_timer *t)
 {
     struct families *all = container_of(t, struct families, look);

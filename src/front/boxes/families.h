@@ -33,6 +33,9 @@ void     families_on_cold_kernel(const struct box *b, uint64_t took_us);
  * the caller drops. 0: no such family, or not ready. */
 unsigned families_pool_size(const struct front *front, uint32_t family, struct box_settings *ret);
 
+/* Ends families of this layer ("OWNER/DIGEST") that have no box, so that it can be removed. */
+void     families_end_of_layer(struct front *front, const char *layer);
+
 /* Called by other parts of the front. */
 void     families_on_told(struct front *front, const struct event_family *event);
 void     families_on_gone(struct front *front, const struct event_family_gone *event);

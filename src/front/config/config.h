@@ -127,6 +127,8 @@ MUST_CHECK int config_template_fill(struct config *c, const char *python, struct
 uint32_t       config_template_find(const struct config *c, const char *name);
 /* The number of one of pythons, by its name, or the newest of a version; 0: there is none. */
 uint32_t       config_python_find(const struct config *c, const char *wanted);
+/* "3.10, 3.12" */
+void           config_python_names(const struct config *c, char *ret, size_t size);
 /* -EINVAL, with the names that there are. name: the caller's word for the value. */
 MUST_CHECK int config_python_refuse(const struct config *c, const char *name, const char *wanted, struct err *e);
 /* The interpreter of a listed one, which may be a prefix. */

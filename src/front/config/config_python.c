@@ -52,13 +52,20 @@ uint32_t config_python_find(const struct config *c, const char *wanted)
     return best;
 }
 
-int config_python_refuse(const struct config *c, const char *name, const char *wanted, struct err *e)
+void config_python_names(const struct config *c, char *ret, size_t size)
 {
-    char names[128] = "";
     size_t n = 0;
 
-    for (uint32_t i = 0; i < c->n_pythons && n < sizeof names; i++)
-        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", c->python[i].name);
+    ret[0] = '\0';
+    for (uint32_t i = 0; i < c->n_pythons && n < size; i++)
+        n += (size_t)snprintf(ret + n, size - n, "%s%s", i ? ", " : "", c->python[i].name);
+}
+
+int config_python_refuse(const struct config *c, const char *name, const char *wanted, struct err *e)
+{
+    char names[128];
+
+    config_python_names(c, names, sizeof names);
     return err_set(e, EINVAL, STEP_USAGE, "%s: there is no Python '%s' on this server; %s%s", name,
                    parse_quote(wanted).text, names[0] ? "there is: " : "its configuration lists them (pythons)", names);
 }

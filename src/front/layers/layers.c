@@ -50,6 +50,7 @@ struct front_layers {
     struct layer_job   *jobs;               /* newest first */
     struct known_layer *known;              /* the same */
     unsigned            n_known;
+    struct layer_ask   *asks;               /* layers_ask.c */
 };
 
 static void run_next(struct front *front);
@@ -147,8 +148,12 @@ static bool hear_line(struct layer_job *job)
         return true;
     }
     if (strncmp(job->line, LAYER_ERROR, sizeof LAYER_ERROR - 1) == 0) {
-        (void)strtol(job->line + sizeof LAYER_ERROR - 1, &rest, 10);
-        (void)err_set(&e, ENOPKG, STEP_USAGE, "%.200s", rest + (*rest == ' '));
+        long code = strtol(job->line + sizeof LAYER_ERROR - 1, &rest, 10);
+        char names[128] = "";
+        if (code == ENOEXEC)
+            config_python_names(&job->front->config, names, sizeof names);
+        (void)err_set(&e, ENOPKG, STEP_USAGE, "%.200s%s%s", rest + (*rest == ' '),
+                      names[0] ? "; python here: " : "", names);
         job_end(job, NULL, &e);
         return true;
     }
@@ -315,6 +320,11 @@ void layers_cancel(struct front *front, const void *arg)
     }
 }
 
+struct layer_ask **layers_asks(struct front *front)
+{
+    return &front->layers->asks;
+}
+
 void layers_init(struct front *front)
 {
     front->layers = calloc(1, sizeof *front->layers);
@@ -326,6 +336,7 @@ void layers_free(struct front *front)
 {
     struct front_layers *all = front->layers;
 
+    layers_ask_free(front);
     for (struct layer_job *job = all->jobs; job; job = job->next) {
         job->is_started = true;             /* nothing is started any more */
         for (struct layer_waiter *w = job->waiters; w; w = w->next)
