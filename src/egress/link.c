@@ -311,6 +311,13 @@ static void on_link(struct loop_fd *w, uint32_t events)
     }
 }
 
+bool link_has_frame(const struct link *l)
+{
+    char byte;
+
+    return l && recv(l->watch.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
 int link_open(struct egress *e, int fd, bool is_keeper, bool is_front)
 {
     unsigned n = 0;

@@ -122,6 +122,15 @@ static void close_sockets(struct netbox *b)
     b->keeper = NULL;
 }
 
+/* The front's frames come first: it tells that a command begins before the command's program can connect. */
+static void on_socket(struct loop_fd *w, uint32_t events)
+{
+    struct netbox_socket *s = container_of(w, struct netbox_socket, watch);
+
+    if (!link_has_frame(s->box->egress->front))
+        kinds[s - s->box->socket].on_event(w, events);
+}
+
 /* -EPROTO: a socket has the wrong type for its place. */
 static int take_socket(struct netbox *b, size_t kind, int fd)
 {
@@ -130,12 +139,12 @@ static int take_socket(struct netbox *b, size_t kind, int fd)
 
     s->watch.fd = fd;
     b->egress->descriptors.used++;
-    s->watch.on_event = kinds[kind].on_event;
+    s->watch.on_event = on_socket;
     if (!is_right(fd, kind))
         return -EPROTO;
     if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
         return -errno;
-    return s->watch.on_event ? loop_fd_add(b->egress->loop, &s->watch, fd, EPOLLIN) : 0;
+    return kinds[kind].on_event ? loop_fd_add(b->egress->loop, &s->watch, fd, EPOLLIN) : 0;
 }
 
 int netbox_attach(struct netbox *b, struct link *keeper, const struct egress_box *frame, const int *fds, size_t n)

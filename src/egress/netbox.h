@@ -170,6 +170,8 @@ void          hold_answer(struct netbox *b, const struct packet_syn *syn, enum h
 MUST_CHECK int link_tell_broker(struct egress *e, uint64_t box, const char *host, const int fds[2]);
 /* Takes over fd, also on failure. A link that is both is a run's own: the process ends with it. */
 MUST_CHECK int link_open(struct egress *e, int fd, bool is_keeper, bool is_front);
+/* Whether a frame waits to be read. NULL: none. */
+bool           link_has_frame(const struct link *l);
 /* False: no room now. */
 bool link_tell(struct link *l, const void *frame, size_t size);
 /* Whether usage is reported without a request. */

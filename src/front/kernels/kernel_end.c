@@ -129,6 +129,7 @@ void kernel_process_runs(struct exec *x, const struct exec_birth *birth)
     guest_link_confirm(&kernel_private(k)->link);
     if (k->state == KERNEL_STARTING)
         kernel_set_state(k, KERNEL_IDLE);       /* it was ready before the request */
+    kernel_runs_confirmed(k);
 }
 
 int kernel_restart(struct kernel *k, struct err *e)

@@ -97,6 +97,8 @@ void kernel_raw_take(struct kernel *k, unsigned stream, const char *data, size_t
 void kernel_raw_end(struct kernel *k);
 
 /* --- kernel_run.c --- */
+/* The keeper has told how the process was started. */
+void kernel_runs_confirmed(struct kernel *k);
 /* The kernel is dead and will be forgotten, and so are its runs. */
 void kernel_runs_end(struct kernel *k);
 /* Without callbacks. */
