@@ -30,9 +30,12 @@ import os
 import platform
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
+import threading
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -184,6 +187,46 @@ def other_python(text):
     return (none + "which needs Python%s") % (needs[2], needs[1]) if needs else None
 
 
+# --- processes that a build leaves behind ---
+
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class Orphans:
+    """Ends processes whose parent has ended: they hold the pipes of the build that they come from, and the installer waits for those. They become ours."""
+
+    def __init__(self):
+        self.lock, self.own = threading.Lock(), None
+        with contextlib.suppress(ImportError, OSError, AttributeError):
+            import ctypes
+            ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        threading.Thread(target=self.watch, daemon=True).start()
+
+    def start(self, *arguments, **options):
+        with self.lock:         # else the new child could be taken for an orphan
+            process = subprocess.Popen(*arguments, **options)
+            self.own = process.pid
+            return process
+
+    def watch(self):
+        while True:
+            time.sleep(0.1)
+            with self.lock:
+                for pid in self.children():
+                    if pid != self.own:
+                        with contextlib.suppress(OSError):
+                            os.kill(pid, signal.SIGKILL)
+                            os.waitpid(pid, os.WNOHANG)
+
+    @staticmethod
+    def children():
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                with open("/proc/%s/stat" % name, encoding="utf-8", errors="replace") as file:
+                    if int(file.read().rsplit(")", 1)[1].split()[1]) == os.getpid():
+                        yield int(name)
+
+
 # --- the two installers ---
 
 class Installer:
@@ -215,8 +258,8 @@ class Installer:
     def run(self, words, show=True):
         """Its output; its standard error is progress, and the reason if it fails."""
         environment = {**os.environ, **self.environment(), "TMPDIR": self.work, "HOME": self.work, "NO_COLOR": "1"}
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment,
-                                   encoding="utf-8", errors="replace")
+        process = self.orphans.start(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment,
+                                     encoding="utf-8", errors="replace")
         said = []
         for line in process.stdout:
             line = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", line).rstrip()
@@ -357,6 +400,7 @@ def build(index, place, may_build):
     os.mkdir(work)
     lines = sys.stdin.read().splitlines()
     it = choose(index, place, work, may_build)
+    it.orphans = Orphans()      # one: a second would take the first one's child for an orphan
     write_lines(it.lock, (line[5:] for line in lines if line.startswith("keep ")))      # uv prefers what it finds there
     tell("say", "resolving")
     asked = [line for line in lines if not line.startswith(("keep ", "also "))]
