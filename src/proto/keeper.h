@@ -17,7 +17,7 @@
 #include "proto/volumes.h"
 
 enum {
-    KEEPER_VERSION = 14,
+    KEEPER_VERSION = 15,
     KEEPER_BOXES = 4096,
     KEEPER_PAYLOADS = 64,
     KEEPER_FDS = 24,
