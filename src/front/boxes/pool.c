@@ -28,7 +28,7 @@
 
 enum { QUIET_MS = 10, IDLE_MS = 60000, IDLE_SIZE = 1, BACKOFF_MS = 1000, BACKOFF_MOST_MS = 60000 };
 enum { KINDS = KEEPER_FAMILIES + 1 };
-enum { LOOK_MS = 2000 };
+enum { LOOK_MS = 2000, AWAITED_LOOK_MS = 3 };
 /* Of a blank box: processes, page tables and what the kernel keeps for its namespaces and mounts. */
 enum { BLANK_BYTES = 512 << 10 };
 
@@ -288,7 +288,7 @@ static void fill(struct loop_timer *t)
         || front->boxes.alive + pool->n >= front->boxes.most / 2)
         return;
     if (is_awaited(front)) {
-        loop_timer_set(front->loop, t, QUIET_MS);
+        loop_timer_set(front->loop, t, AWAITED_LOOK_MS);
         return;
     }
     bool is_blank = false;
