@@ -4,9 +4,9 @@
  *   REQUEST_START -> in the family's line? -> requested -> checked: it gets its command
  *                                                      +-> failed, late, or the box is going
  *
- * Few are requested at once: a zygote forks one after the other, each request takes a dozen descriptors along, and the
- * control socket holds few of them; so a burst of commands in boxes that stood ready would have failed there. The
- * deadline begins with the request. */
+ * Few are requested at once: a zygote forks one after the other, and each request carries a dozen descriptors, of which
+ * the kernel allows a user only so many in flight. The deadline begins with the request, so that a burst of commands in
+ * boxes that stood ready makes none late. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

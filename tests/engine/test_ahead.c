@@ -205,9 +205,10 @@ static void test_a_zygote_that_looks_for_blank_boxes_keeps_none(void **state)
 
 /* ---- many at once ---- */
 
-enum { BURST = 100 };
+enum { BURST = 100, FEW = 20 };
 
-/* Each of the zygote's answers takes its time; it is stopped until all are requested. */
+/* The zygote is stopped until all are requested. A request that it has not answered holds a link; a queued command only
+ * holds its descriptor. */
 static pid_t order_burst(void)
 {
     family_make(SLOT, "zygote");
@@ -215,8 +216,10 @@ static pid_t order_burst(void)
         make_blank(i);
     pid_t zygote = find_zygote();
     assert_return_code(kill(zygote, SIGSTOP), errno);
+    int fds = keeper_fds();
     for (uint32_t i = 0; i < BURST; i++)
         assert_int_equal(box_run(i, 0, forked).event.head.result, 0);
+    assert_true(keeper_fds() < fds + BURST + FEW);
     return zygote;
 }
 
