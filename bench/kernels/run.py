@@ -4,6 +4,9 @@ and, with --gateway, an Enterprise Gateway.
     run.py BUILD --python PROGRAM [--gateway VENV] [--rounds N] [--json FILE] [--only NAME,…]
 
 PROGRAM is the interpreter of the environment; it must have ipykernel, pandas and jupyter_client. Every figure stands beside its target. What is compared is measured in turns.
+
+Three servers: one with four parked kernels, one as it is by default, and one whose pool is empty. The last rows are ratios to bwrap --unshare-all of the same run, which do not
+depend on the machine; bwrap is measured before each part. Of the default server the second and third crowd count: its pool makes as many boxes ahead as the first one took.
 """
 import argparse
 import base64
@@ -115,6 +118,20 @@ class Server:
                 fail(f"kernels are {got['kernel']['way']} and not {way}")
             time.sleep(0.2)
 
+    def keeper_children(self):
+        found = 0
+        for child in pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split():
+            found += len(pathlib.Path(f"/proc/{child}/task/{child}/children").read_text().split())
+        return found
+
+    def wait_for_pool(self):
+        """Until nothing is made ahead any more: the keeper's children stay the same for a while."""
+        last, since, end = -1, time.monotonic(), time.monotonic() + 20
+        while time.monotonic() < end and time.monotonic() - since < 0.5:
+            now = self.keeper_children()
+            last, since = (last, since) if now == last else (now, time.monotonic())
+            time.sleep(0.05)
+
     def end(self):
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(60)
@@ -187,10 +204,36 @@ def kernel_memory():
     return sum(sizes[n] for n in ("AnonPages", "SUnreclaim", "PageTables", "KernelStack", "Shmem"))
 
 
+def p99(values):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(len(values) * 0.99))]
+
+
 class Bench:
     def __init__(self, options):
         self.options = options
         self.rows = []
+        self.bwraps, self.compared = [], []
+
+    def bwrap(self):
+        command = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"]
+        for _ in range(20 if shutil.which(command[0]) else 0):
+            t = time.perf_counter()
+            subprocess.run(command, check=True)
+            self.bwraps.append(time.perf_counter() - t)
+
+    def compare(self, name, seconds, target):
+        """A duration whose ratio to bwrap's is shown in the end."""
+        self.compared.append((name, lambda bwrap: seconds / bwrap, target, True))
+
+    def ratios(self):
+        if not self.bwraps:
+            print("  (no ratios: there is no bwrap)")
+            return
+        bwrap = statistics.median(self.bwraps)
+        self.row("bwrap --unshare-all true", bwrap * 1000, "ms")
+        for name, ratio, target, at_most in self.compared:
+            self.row(f"  ratio: {name}", ratio(bwrap), "x", target, at_most=at_most)
 
     def row(self, name, value, unit, target=None, note="", at_most=True):
         met = "" if target is None else ("yes" if (value <= target) == at_most else "NO")
@@ -200,7 +243,7 @@ class Bench:
 
     def times(self, name, seconds, target=None, note=""):
         ms = sorted(s * 1000 for s in seconds)
-        return self.row(name, statistics.median(ms), "ms", target, f"least {ms[0]:.2f}, p99 {ms[min(len(ms) - 1, int(len(ms) * 0.99))]:.2f} {note}")
+        return self.row(name, statistics.median(ms), "ms", target, f"least {ms[0]:.2f}, p99 {p99(ms):.2f} {note}")
 
     def first(self, server, rounds, pause):
         seconds, ways = [], set()
@@ -221,9 +264,12 @@ class Bench:
         pooled.wait_for_way("parked")
         seconds, ways = self.first(pooled, n, 0.05)
         ours = self.times("create -> first result, parked", seconds, 2, ways)
+        self.compare("create -> first result, parked", ours / 1000, 0.4)
+        self.compare("the same, p99", p99(seconds), 1.2)
         forking.wait_for_way("forked")
         seconds, ways = self.first(forking, n, 0.02)
-        self.times("create -> first result, pool empty", seconds, 8, ways)
+        empty = self.times("create -> first result, pool empty", seconds, 8, ways)
+        self.compare("create -> first result, pool empty", empty / 1000, 1.3)
         return ours
 
     def stock(self, ours):
@@ -267,7 +313,8 @@ class Bench:
             t = time.perf_counter()
             call()
             return time.perf_counter() - t
-        self.times("warm cell 1+1 through HTTP", [timed(lambda: pooled.run(box, "1+1")) for _ in range(n)], 0.8)
+        cell = self.times("warm cell 1+1 through HTTP", [timed(lambda: pooled.run(box, "1+1")) for _ in range(n)], 0.8)
+        self.compare("warm cell 1+1 through HTTP", cell / 1000, 0.17)
         kernel = pooled.ask("GET", f"/v1/boxes/{box}/kernels")
         kernel = (kernel["kernels"] if isinstance(kernel, dict) else kernel)[0]["id"]
         ws = Socket(pooled.socket, kernel)
@@ -288,7 +335,14 @@ class Bench:
         self.row("100 MB of standard output, streamed", 100 / (time.perf_counter() - t), "MB/s", 100, at_most=False)
         pooled.delete(box)
 
-    def crowd(self, server):
+    def crowds(self, usual, forking):
+        n = self.options.crowd
+        self.compare(f"{n} at once / {n} x bwrap, pool empty", self.crowd(forking, "pool empty") / n, 0.7)
+        for which in ("the first time", "the second time", "the third time"):
+            self.compare(f"{n} at once / {n} x bwrap, {which}", self.crowd(usual, which) / n, None if "first" in which else 0.7)
+            usual.wait_for_pool()
+
+    def crowd(self, server, what):
         """All at once: each connection creates a box, runs a cell, and is done when it has the result."""
         n, ready = self.options.crowd, selectors.DefaultSelector()
         create = json.dumps({"template": "python"}).encode()
@@ -323,17 +377,27 @@ class Bench:
                     key.fileobj.sendall(request % (path, len(code), code))
                 else:
                     fail(f"create: {answer}")
-        self.row(f"{n} boxes at once, create -> first result, all done", time.perf_counter() - t, "s", 0.3)
+        took = self.row(f"{n} boxes at once, create -> first result, all done, {what}", time.perf_counter() - t, "s", 0.3)
         for s in connections:
             s.close()
+        if what != "pool empty":        # elsewhere the pool grows meanwhile
+            for box in boxes:
+                server.delete(box)
+            return took
         time.sleep(0.5)
         used = kernel_memory()
         for box in boxes:
             server.delete(box)
         time.sleep(3)
         self.row("memory of an idle kernel, all counted", (used - kernel_memory()) / n / MIB, "MiB", 6)
+        return took
 
-    def cycle(self, server):
+    def cycles(self, usual, forking):
+        for server, what in ((forking, "pool empty"), (usual, "default")):
+            rate = self.cycle(server, what)
+            self.compared.append((f"cycles per second x bwrap's seconds, {what}", lambda bwrap, rate=rate: rate * bwrap, 1.2, False))
+
+    def cycle(self, server, what):
         end = time.monotonic() + self.options.seconds
         readers = [server.connect() for _ in range(4)]
         counts = [0] * 4
@@ -356,7 +420,7 @@ class Bench:
         threads = [threading.Thread(target=work, args=[i]) for i in range(4)]
         [t.start() for t in threads]
         [t.join() for t in threads]
-        self.row("create -> run -> destroy, 4 in flight", sum(counts) / self.options.seconds, "/s", 250, at_most=False)
+        return self.row(f"create -> run -> destroy, 4 in flight, {what}", sum(counts) / self.options.seconds, "/s", 250, at_most=False)
 
 
 def main():
@@ -375,18 +439,23 @@ def main():
     bench = Bench(options)
     wanted = options.only.split(",") if options.only else ["starts", "stock", "gateway", "warm", "crowd", "cycle"]
     print(f"\nkernels, {options.rounds} rounds, load average {os.getloadavg()[0]:.1f}")
-    pooled, forking = Server(options.build, options.python, 4), Server(options.build, options.python, 0)
+    pooled, usual, forking = (Server(options.build, options.python, pool) for pool in (4, 2, 0))
     try:
+        bench.bwrap()
         ours = bench.starts(pooled, forking) if "starts" in wanted else None
         if "stock" in wanted:
             bench.stock(ours)
-        pooled.wait_for_way("parked")
-        for name, server in (("gateway", pooled), ("warm", pooled), ("crowd", forking), ("cycle", forking)):
+        for server, way in ((pooled, "parked"), (usual, "parked"), (forking, "forked")):
+            server.wait_for_way(way)
+        for name, part, servers in (("gateway", bench.gateway, [pooled]), ("warm", bench.warm, [pooled]), ("crowd", bench.crowds, [usual, forking]),
+                                    ("cycle", bench.cycles, [usual, forking])):
             if name in wanted:
-                getattr(bench, name)(server)
+                bench.bwrap()
+                part(*servers)
+        bench.ratios()
     finally:
-        pooled.end()
-        forking.end()
+        for server in (pooled, usual, forking):
+            server.end()
     print(f"  load average {os.getloadavg()[0]:.1f}")
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(bench.rows, indent=1))

@@ -444,6 +444,10 @@ int box_ready(struct engine_box *box, bool block, struct err *e)
             return r;
         box->link = fd_close(box->link);
     }
+    if (box->is_blank) {
+        box->state = BOX_READY;
+        return 1;
+    }
     if (box->family)
         return family_box_forked(box, block, e);
     r = link_receive(box->first.link, &note, sizeof note, &box->ns.net, 1, block);

@@ -84,6 +84,7 @@ struct engine_box {
     struct egress_sockets egress;       /* of a box with network, until the keeper passes them on */
     int                   door;         /* owned: to init, for payloads' seccomp listeners (desk.c), or -1 */
     struct family        *family;       /* borrowed: its zygote forks the payloads; NULL: a plain box */
+    bool                  is_blank;     /* of a family: complete without a first payload */
     int zygote_tasks[CG_CONTROLLERS];   /* owned: on v1, the `tasks` files for its zygote; then -1 */
     uint32_t              family_pids;  /* its share of the family's pids bound */
     /* The part of the plan that a payload needs. */

@@ -18,6 +18,7 @@ struct box_files;
 struct grant;
 struct inlet_opening;
 struct front_layers;
+struct headroom;
 struct front_keys;
 struct front_net;
 struct front_secrets;
@@ -65,6 +66,7 @@ struct front {
     const struct box_part *const *parts;            /* parts with state in boxes; ends with NULL (box_parts.h) */
     const struct exec_owner *const *exec_owners;    /* the same (exec_owner.h) */
     struct boxes        boxes;
+    struct headroom    *headroom;       /* owned; NULL: unknown (boxes/headroom.h) */
     struct devices     *devices;        /* owned: the host's; NULL: none are allowed (box_devices.h) */
     struct kernel      *kernels;        /* all of them, newest first */
     struct service     *services;       /* the same */

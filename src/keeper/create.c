@@ -5,7 +5,8 @@
  *   a store? volumes?          other children mount them, one after the other (box/store.h, box/volume.h)
  *   then                       raise_box()
  *   in a family?               it queues until few of its boxes are being born; then a midwife gives birth to its
- *                              init (box/family/family_box.c)
+ *                              init (box/family/family_box.c). A box that is made ahead queues until no caller's box
+ *                              queues or is being born in any family
  *
  * No step blocks: until the box exists its frame is kept in box->waiting, and a box whose init is not born yet has a
  * midwife. */
@@ -98,11 +99,20 @@ static void set_deadline(struct keeper *keeper, struct kept_box *box)
     keeper_note_deadline(keeper, box->deadline_us);
 }
 
+static void count_birth(struct keeper *keeper, const struct kept_box *box, bool begins)
+{
+    unsigned by = begins ? 1 : -1u;
+
+    box->family->n_births += by;
+    if (!box->is_ahead)
+        keeper->n_callers_born += by;
+}
+
 /* The midwife is done and will exit; it is reaped when the box is complete or destroyed. */
 static void birth_is_over(struct keeper *keeper, struct kept_box *box)
 {
     keeper_unwatch(keeper, box->box.midwife.pidfd);
-    box->family->n_births--;
+    count_birth(keeper, box, false);
     keeper->look_at_line = true;
 }
 
@@ -178,8 +188,9 @@ static int raise_box(struct keeper *keeper, struct kept_box *box, const struct r
     }
     if (family) {
         family->n_boxes++;
-        family->n_births++;
         box->family = family;
+        box->box.is_blank = q->flags & CREATE_BLANK;
+        count_birth(keeper, box, true);
         set_deadline(keeper, box);
     }
     r = family ? watch_birth(keeper, box, e) : watch_box(keeper, box, e);
@@ -188,7 +199,7 @@ static int raise_box(struct keeper *keeper, struct kept_box *box, const struct r
         box_destroy(&keeper->host, &box->box, &end);
         box_clear(&box->box);
         if (family)
-            family->n_births--;
+            count_birth(keeper, box, false);
         keeper_leave_family(box);
     }
     return r;
@@ -213,13 +224,31 @@ static int keep_frame(struct kept_box *box, const struct request_create *q, stru
     return box->waiting ? 0 : err_at(e, ENOMEM, STEP_MEMORY, 0, "box");
 }
 
-/* Whether a box of this family must wait until others are born. */
-static bool is_crowded(const struct keeper *keeper, const struct kept_family *family)
+/* Whether a box of this family must wait until others are born. One that is made ahead would take processors from the
+ * callers' boxes of all families, so it waits for those. */
+static bool is_crowded(const struct keeper *keeper, const struct kept_family *family, bool is_ahead)
+{
+    return family->n_births >= BIRTHS_MOST || (is_ahead && keeper->n_callers_born > 0);
+}
+
+/* Whether one that came before it, or that goes before it, waits. */
+static bool is_overtaken(const struct keeper *keeper, const struct kept_family *family, bool is_ahead)
 {
     for (const struct kept_box *box = keeper->line; box; box = box->waiting->next_in_line)
-        if (box->waiting->frame.family == family->slot + 1 && !box->dying)
+        if (!box->dying && (is_ahead || (!box->is_ahead && box->waiting->frame.family == family->slot + 1)))
             return true;
-    return family->n_births >= BIRTHS_MOST;
+    return false;
+}
+
+static void join_line(struct keeper *keeper, struct kept_box *box)
+{
+    struct kept_box **at = &keeper->line;
+
+    while (*at && (box->is_ahead || !(*at)->is_ahead))
+        at = &(*at)->waiting->next_in_line;
+    box->waiting->next_in_line = *at;
+    box->waiting->is_in_line = true;
+    *at = box;
 }
 
 /* Makes a box without a store now, or queues it. */
@@ -227,19 +256,16 @@ static int raise_in_turn(struct keeper *keeper, struct kept_box *box, const stru
                          struct err *e)
 {
     struct kept_family *family = NULL;
-    struct kept_box **last = &keeper->line;
     int r = q->family ? keeper_find_family(keeper, q, &family, e) : 0;
 
-    if (r == 0 && (!family || !is_crowded(keeper, family)))
+    bool waits = family && (is_crowded(keeper, family, box->is_ahead) || is_overtaken(keeper, family, box->is_ahead));
+    if (r == 0 && !waits)
         return raise_box(keeper, box, q, fds, -1, e);
     if (r == 0)
         r = keep_frame(box, q, e);
     if (r < 0)
         return r;
-    while (*last)
-        last = &(*last)->waiting->next_in_line;
-    *last = box;
-    box->waiting->is_in_line = true;
+    join_line(keeper, box);
     box->box.state = BOX_MAKING;
     return 0;
 }
@@ -255,6 +281,12 @@ static void leave_line(struct keeper *keeper, const struct kept_box *box)
     box->waiting->is_in_line = false;
 }
 
+/* Callers' boxes come first in the line. */
+static bool callers_wait(const struct keeper *keeper)
+{
+    return keeper->line && !keeper->line->is_ahead;
+}
+
 /* Makes the box if it is its turn. It may be gone afterwards. */
 static void take_turn(struct keeper *keeper, struct kept_box *box)
 {
@@ -263,7 +295,7 @@ static void take_turn(struct keeper *keeper, struct kept_box *box)
     struct err e = { 0 };
     int r = box->dying ? 0 : keeper_find_family(keeper, &w->frame, &family, &e);
 
-    if (family && family->n_births >= BIRTHS_MOST)
+    if (family && (is_crowded(keeper, family, box->is_ahead) || (box->is_ahead && callers_wait(keeper))))
         return;
     if (r == 0 && !box->dying)
         r = raise_box(keeper, box, &w->frame, w->fds, -1, &e);
@@ -279,6 +311,7 @@ void keeper_take_turns(struct keeper *keeper)
     if (!keeper->look_at_line)
         return;
     keeper->look_at_line = false;
+    keeper_take_fork_turns(keeper);
     for (struct kept_box *box = keeper->line, *next; box; box = next) {
         next = box->waiting->next_in_line;
         take_turn(keeper, box);
@@ -475,7 +508,8 @@ int keeper_create(struct keeper *keeper, const struct request_create *q, int *fd
 {
     size_t n_mounts = n_fds - (q->flags & CREATE_TRUST ? CREATE_TRUST_FDS : 0);
 
-    if (!frame_mounts_are_sane(&q->mounts) || frame_mount_flagged(&q->mounts, MOUNT_HAS_FD) != n_mounts)
+    if (!frame_mounts_are_sane(&q->mounts) || frame_mount_flagged(&q->mounts, MOUNT_HAS_FD) != n_mounts
+        || q->flags > CREATE_FLAGS || (q->flags & CREATE_BLANK && !q->family))
         return err_at(e, EINVAL, STEP_PROTOCOL, 0, "create");
     struct kept_box *box = calloc(1, sizeof *box);
     if (!box)
@@ -483,6 +517,7 @@ int keeper_create(struct keeper *keeper, const struct request_create *q, int *fd
     box_clear(&box->box);
     box->slot = q->head.box;
     box->token = q->token;
+    box->is_ahead = q->flags & CREATE_AHEAD;
     box->store = frame_mount_number(&q->mounts, MOUNT_STORE);
     int r = create(keeper, box, q, fds, n_mounts, e);
     if (r < 0) {

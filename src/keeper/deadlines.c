@@ -58,9 +58,13 @@ static uint64_t keep_deadlines_of(struct keeper *keeper, struct kept_box *box, u
     }
     if (box->deadline_us && box->deadline_us <= now) {
         struct err late = { 0 };
+        bool by_init = box->box.birth < 0 && box->box.is_blank;
         (void)err_at(&late, ETIMEDOUT, STEP_CLONE, 0,
-                     box->box.birth >= 0 ? "the box was not born in time" : "the zygote gave no child in time");
-        keeper_judge_fork(keeper, box, &late);
+                     box->box.birth >= 0 ? "the box was not born in time" :
+                     by_init ? "the box was not complete in time" : "the zygote gave no child in time");
+        /* The zygote has no part in a blank box's completion. */
+        if (!by_init)
+            keeper_judge_fork(keeper, box, &late);
         keeper_end_box(keeper, box, &late);
     } else if (box->deadline_us) {
         next = box->deadline_us;

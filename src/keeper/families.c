@@ -6,8 +6,7 @@
  *      |                       was killed    are only exec'd in     init is killed
  *      +---------------------> or has ended
  *
- * Families are few, so an event of one makes us check all. A forked payload has no process until its child has answered
- * and was checked (family_check.c); until then the command waits in the slot.
+ * Families are few, so an event of one makes us check all. The payloads that their zygotes fork are in forks.c.
  *
  * A zygote can give birth to children of ours that we never requested. They can harm only their own box, but as zombies
  * they would keep its pid namespace, and so its end, waiting. So unknown zombie children are reaped now and then, and
@@ -32,7 +31,6 @@
 #include "keeper/opener.h"
 #include "proto/checks.h"
 
-enum { LATE_MOST = 2 };
 enum { SWEEP_US = 1000000, SWEEP_SOON_US = 5000, END_STEP_MS = 5 };
 enum { FAMILY_UID = 1000 };      /* of the zygote; boxes have ids of their own */
 
@@ -56,8 +54,7 @@ static void free_family(struct kept_family *f)
     free(f);
 }
 
-/* Ends the zygote. */
-static void stop(struct keeper *keeper, struct kept_family *f, const struct err *cause)
+void keeper_stop_family(struct keeper *keeper, struct kept_family *f, const struct err *cause)
 {
     if (f->state >= FAMILY_ENDING)
         return;
@@ -116,7 +113,7 @@ static void hear_first_word(struct keeper *keeper, struct kept_family *f)
     if (r == 0 && f->deadline_us <= clock_monotonic_us())
         r = err_set(&e, ETIMEDOUT, STEP_WAIT, "the zygote was not ready within %d s", FAMILY_READY_MS / 1000);
     if (r < 0)
-        stop(keeper, f, &e);
+        keeper_stop_family(keeper, f, &e);
     if (r <= 0)
         return;
     /* It sends nothing more there, and its end is seen elsewhere. */
@@ -136,7 +133,7 @@ void keeper_look_at_families(struct keeper *keeper)
             hear_first_word(keeper, f);
         if (f->state <= FAMILY_ENDING && f->family.zygote.pidfd < 0) {
             struct err e = zygote_ended(f, f->state == FAMILY_READY);
-            stop(keeper, f, &e);
+            keeper_stop_family(keeper, f, &e);
             leave_slot(keeper, f);
         }
         if (f->state == FAMILY_ORPHANED && f->n_boxes == 0) {
@@ -148,8 +145,7 @@ void keeper_look_at_families(struct keeper *keeper)
     }
 }
 
-/* The number of places that know this child. */
-static unsigned count_known(const struct keeper *keeper, pid_t pid)
+unsigned keeper_count_known(const struct keeper *keeper, pid_t pid)
 {
     unsigned n = keeper->host.janitor_process.pid == pid;
 
@@ -173,7 +169,7 @@ static unsigned count_known(const struct keeper *keeper, pid_t pid)
 
 static bool is_ours(const struct keeper *keeper, pid_t pid)
 {
-    return count_known(keeper, pid) > 0;
+    return keeper_count_known(keeper, pid) > 0;
 }
 
 static bool is_known(pid_t pid, void *arg)
@@ -332,7 +328,7 @@ int keeper_end_family(struct keeper *keeper, const struct request_family_end *q,
     if (f->end_serial)
         return err_at(e, EALREADY, STEP_WAIT, 0, "the family is being ended");
     f->end_serial = q->head.serial;
-    stop(keeper, f, NULL);
+    keeper_stop_family(keeper, f, NULL);
     return 0;
 }
 
@@ -367,110 +363,6 @@ void keeper_leave_family(struct kept_box *box)
     box->family = NULL;
 }
 
-/* ---- forked payloads ---- */
-
-static void close_order(struct kept_payload *p)
-{
-    for (size_t i = 0; i < sizeof p->order / sizeof *p->order; i++)
-        p->order[i] = fd_close(p->order[i]);
-}
-
-int keeper_fork(struct kept_box *box, struct kept_payload *p, const struct start *start, struct err *e)
-{
-    struct family *family = box->box.family;
-
-    for (size_t i = 0; i < sizeof p->order / sizeof *p->order; i++)
-        p->order[i] = -1;
-    if (family && box->box.first.waiting) {
-        p->way = WAY_PARKED;
-        (void)cgroup_cpu_read(&box->box.leaf, &p->cpu_before_us);
-        int started = box_start_payload(&box->box, start, &p->payload, e);
-        /* The zygote was killed just now; another child can be forked. */
-        if (started != -EPIPE && started != -ECONNRESET)
-            return started;
-        *e = (struct err){ 0 };
-    }
-    if (!family || !box->family || box->family->state != FAMILY_READY)
-        return err_at(e, ECHILD, STEP_USAGE, 0, "the box has no zygote that lives");
-    int r = family_fork(&box->box, &p->payload, e);
-    if (r < 0)
-        return r;
-    p->way = WAY_FORKED;
-    p->forking = true;
-    p->order[0] = fcntl(start->packed, F_DUPFD_CLOEXEC, 3);
-    for (int i = 0; i < 3; i++)
-        p->order[1 + i] = start->stdio[i] < 0 ? -1 : fcntl(start->stdio[i], F_DUPFD_CLOEXEC, 3);
-    return 0;
-}
-
-void keeper_judge_fork(struct keeper *keeper, struct kept_box *box, const struct err *e)
-{
-    if (!box->family)
-        return;
-    /* A single one may be the fault of its box, which is slow. */
-    if (e->code == ETIMEDOUT && ++box->family->n_late >= LATE_MOST)
-        stop(keeper, box->family, e);
-    if (e->code != EPERM && e->code != EPROTO)
-        return;
-    /* The child in the box is not sealed, and the next would not be either. */
-    keeper_end_box(keeper, box, e);
-    stop(keeper, box->family, e);
-}
-
-void keeper_fork_failed(struct keeper *keeper, struct kept_box *box, unsigned slot, const struct err *e)
-{
-    struct kept_payload *p = box->payload[slot];
-
-    p->forking = false;
-    p->ended = true;
-    p->deadline_us = 0;
-    close_order(p);
-    keeper_unwatch(keeper, p->payload.link);
-    payload_done(&p->payload);
-    p->end.failed = (struct event_failed){
-        .head = { .type = EVENT_FAILED, .box = box->slot, .payload = (uint16_t)slot }, .token = p->token, .err = *e
-    };
-    keeper_tell_end(keeper, p);
-    keeper_judge_fork(keeper, box, e);
-}
-
-void keeper_fork_speaks(struct keeper *keeper, struct kept_box *box, unsigned slot)
-{
-    struct kept_payload *p = box->payload[slot];
-    struct err e = { 0 };
-    int r = family_forked(&box->box, &p->payload, 0, &e);
-
-    if (r == 0)
-        return;
-    /* If two forks gave the same child, only the first would learn its end; the second would hold a reused pid. */
-    if (r > 0 && count_known(keeper, p->payload.process.pid) > 1)
-        r = err_at(&e, EPERM, STEP_RIGHTS, 0, "the zygote's child was refused: it is another command already");
-    else if (r > 0) {
-        struct start start = { .packed = p->order[0], .stdio = { p->order[1], p->order[2], p->order[3] } };
-        r = family_order(&box->box, &p->payload, &start, &e);
-        if (r == 0)
-            r = keeper_watch_end(keeper, box, slot, &e);
-        if (r < 0) {
-            (void)!process_signal(&p->payload.process, SIGKILL);
-            keeper_reap_later(keeper, &p->payload.process);
-        }
-    }
-    if (r < 0) {
-        keeper_fork_failed(keeper, box, slot, &e);
-        return;
-    }
-    p->forking = false;
-    box->family->n_late = 0;
-    close_order(p);
-    keeper_arm(keeper, p);
-}
-
-void keeper_free_order(struct kept_payload *p)
-{
-    if (p->forking)
-        close_order(p);
-}
-
 /* ---- all families ---- */
 
 void keeper_tell_families(struct keeper *keeper)
@@ -484,7 +376,7 @@ void keeper_tell_families(struct keeper *keeper)
             tell_ready(keeper, f);
         } else {
             /* No request waits for it, and its end is not reported. */
-            stop(keeper, f, NULL);
+            keeper_stop_family(keeper, f, NULL);
             keeper->family[i] = NULL;
         }
     }

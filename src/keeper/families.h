@@ -20,12 +20,19 @@ int            keeper_keep_families(struct keeper *keeper, int wait_ms);
 void           keeper_tell_families(struct keeper *keeper);
 /* Blocks; after all boxes have gone. */
 void           keeper_end_families(struct keeper *keeper);
-/* A payload from the zygote: the parked one, or a new one, which is still forking then. */
+/* A payload from the zygote (forks.c): the parked one, or a new one, which is still forking then, or queued. */
 MUST_CHECK int keeper_fork(struct kept_box *box, struct kept_payload *p, const struct start *start, struct err *e);
 void           keeper_fork_speaks(struct keeper *keeper, struct kept_box *box, unsigned slot);
 void           keeper_fork_failed(struct keeper *keeper, struct kept_box *box, unsigned slot, const struct err *e);
 /* After a bad child: ends its box and the zygote. After several late children: ends the zygote. */
 void           keeper_judge_fork(struct keeper *keeper, struct kept_box *box, const struct err *e);
-void           keeper_free_order(struct kept_payload *p);
+/* The payload is freed. */
+void           keeper_cancel_fork(struct keeper *keeper, struct kept_payload *p);
+/* Requests the forks whose turn it is. */
+void           keeper_take_fork_turns(struct keeper *keeper);
+/* Ends the zygote. */
+void           keeper_stop_family(struct keeper *keeper, struct kept_family *f, const struct err *cause);
+/* The number of places that know this child. */
+unsigned       keeper_count_known(const struct keeper *keeper, pid_t pid);
 
 #endif

@@ -149,7 +149,7 @@ void keeper_free_payload(struct keeper *keeper, struct kept_box *box, unsigned s
 {
     struct kept_payload *p = box->payload[slot];
 
-    keeper_free_order(p);
+    keeper_cancel_fork(keeper, p);
     keeper_unwatch(keeper, p->payload.link);
     keeper_unwatch(keeper, p->payload.process.pidfd);
     payload_done(&p->payload);
@@ -272,7 +272,7 @@ static void box_speaks(struct keeper *keeper, struct kept_box *box)
         box->deadline_us = 0;
         keeper_reap_later(keeper, &box->box.midwife);
         /* A forked one is known only now. A child that cannot be watched is still reaped when the box ends. */
-        if (box->family) {
+        if (box->family && !box->box.is_blank) {
             box->family->n_late = 0;
             (void)!keeper_watch(keeper, box->box.first.process.pidfd, WATCH_FIRST_END, box->slot, 0);
         }

@@ -20,7 +20,10 @@ _Static_assert((int)KEEPER_LIST + 2 * (int)KEEPER_LAYERS <= (int)SPEC_LIST_MAX, 
 struct kept_payload {
     bool           ended;
     bool           is_helper;       /* of ours, outside the box's pid namespace */
-    bool           forking;         /* no process yet; the zygote is forking it */
+    bool           forking;         /* no process yet; the zygote is forking it, or will */
+    bool           is_requested, is_in_line;    /* while forking: of the zygote; queued (forks.c) */
+    struct kept_payload *next_in_line;
+    struct kept_box *box;           /* of a forked one */
     int            order[4];        /* owned while forking: its command and its stdio */
     enum way       way;
     uint64_t       timeout_ms;      /* counts from its start; 0: none */
@@ -59,7 +62,7 @@ struct kept_create {
     struct request_create frame;
     int                   fds[KEEPER_MOUNTS];   /* owned: of the host mounts, in their order */
     size_t                n_fds;
-    bool                  is_in_line;           /* waits for its family to have fewer births */
+    bool                  is_in_line;           /* waits for its turn to be born */
     struct kept_box      *next_in_line;
 };
 
@@ -86,6 +89,8 @@ struct kept_family {
     struct err             cause;               /* why it ended, if no request ended it */
     size_t                 n_boxes;
     unsigned               n_births, n_late;    /* boxes being born; consecutive late children */
+    unsigned               n_forks;             /* requested, and not answered yet */
+    struct kept_payload   *line;                /* that wait to be requested, the oldest first */
 };
 
 /* A box's slot. The table of slots is the truth about live boxes. */
@@ -97,6 +102,7 @@ struct kept_box {
     uint32_t             destroy_serial;    /* answered when it is gone; 0: no request */
     uint32_t             freeze_serial;     /* answered when the whole box is frozen; 0: no request */
     uint64_t             freeze_us, freeze_end_us;  /* while being frozen: the next, the last check; 0: not */
+    bool                 is_ahead;          /* no caller waits for it */
     bool                 dying;
     struct err           cause;             /* why it is dying, if no request ended it */
     uint64_t             oom_kills, pids_refused, n_unrouted;   /* at the last check */
@@ -148,25 +154,19 @@ struct keeper {
     struct kept_family *families;
     struct kept_family *family[KEEPER_FAMILIES];
     struct kept_dying  *dying;
-    struct kept_box    *line;                   /* boxes that wait to be born, the oldest first */
+    struct kept_box    *line;                   /* boxes that wait to be born: callers' first, then the oldest */
+    unsigned            n_callers_born;         /* callers' boxes of families that are being born */
     struct kept_egress  egress;
     bool                look_at_line;           /* the queue must be checked */
 };
 
 /* The kinds of epoll events. */
 enum watch_kind {
-    WATCH_LISTENER = 1, WATCH_FRONT,
-    WATCH_INIT, WATCH_BIRTH,
-    WATCH_BOX_LINK,
-    WATCH_FIRST_END,
-    WATCH_PAYLOAD_LINK,
-    WATCH_PAYLOAD_END,
-    WATCH_SIGNALS,
-    WATCH_MEMORY,
-    WATCH_STORE, WATCH_MOUNTS, WATCH_OPENER,
-    WATCH_FAMILY, WATCH_DOOR,
-    WATCH_EGRESS, WATCH_EGRESS_JOB,
-    WATCH_DYING, WATCH_VOLUME
+    WATCH_LISTENER = 1, WATCH_FRONT, WATCH_SIGNALS,
+    WATCH_INIT, WATCH_BIRTH, WATCH_BOX_LINK, WATCH_FIRST_END,
+    WATCH_PAYLOAD_LINK, WATCH_PAYLOAD_END,
+    WATCH_MEMORY, WATCH_STORE, WATCH_MOUNTS, WATCH_OPENER, WATCH_VOLUME,
+    WATCH_FAMILY, WATCH_DOOR, WATCH_EGRESS, WATCH_EGRESS_JOB, WATCH_DYING
 };
 
 /* Serves until asked to stop. front: a connected socket, or -1; listener: for fronts, or -1. */

@@ -66,7 +66,7 @@ static int do_store_remove(struct keeper_call *c, struct err *e)
 
 void keeper_arm(struct keeper *keeper, struct kept_payload *p)
 {
-    uint64_t timeout_ms = p->forking ? FAMILY_FORK_MS : p->timeout_ms;
+    uint64_t timeout_ms = p->is_in_line ? 0 : p->forking ? FAMILY_FORK_MS : p->timeout_ms;
 
     p->started_us = clock_monotonic_us();
     /* A century is as good as none, and cannot overflow. */
@@ -88,7 +88,7 @@ static int keep_payload(struct keeper_call *c, unsigned slot, struct kept_payloa
     p->oom_kills_before = c->box->oom_kills;
     p->pids_refused_before = c->box->pids_refused;
     c->box->payload[slot] = p;
-    int r = keeper_watch(c->keeper, p->payload.link, WATCH_PAYLOAD_LINK, c->box->slot, slot);
+    int r = p->is_in_line ? 0 : keeper_watch(c->keeper, p->payload.link, WATCH_PAYLOAD_LINK, c->box->slot, slot);
     if (r < 0)
         r = err_at(e, -r, STEP_MEMORY, 0, "watching the payload");
     else if (!p->forking)

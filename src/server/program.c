@@ -16,6 +16,7 @@
 
 #include "base/fd.h"
 #include "front/boxes/box_devices.h"
+#include "front/boxes/headroom.h"
 #include "base/guest.h"
 #include "base/list.h"
 #include "base/parse.h"
@@ -324,6 +325,7 @@ static int open_all(struct front_program *server, const struct front_options *o,
     guest_find_files(front->config.guest, sizeof front->config.guest);
     front->config.certificates = certificates_find();
     box_devices_open(front);        /* before the process is confined */
+    front->headroom = headroom_open();
     int r = config_template_fill(&front->config, o->python ? o->python : "/usr/bin/python3", e);
     if (r == 0)
         r = config_check(&front->config, e);
@@ -430,6 +432,7 @@ int front_main(int argc, char **argv)
     secrets_free(&server.front);
     net_free(&server.front);
     box_devices_free(&server.front);
+    headroom_free(server.front.headroom);
 #ifdef __SANITIZE_ADDRESS__
     if (!budgets_are_empty(&server.front.memory) || !budgets_are_empty(&server.front.partials))
         front_log("error", "runtime error: memory is still charged to somebody at the end", NULL);  /* tests look */

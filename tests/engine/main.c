@@ -47,6 +47,7 @@ int main(int argc, char **argv)
     failed += _cmocka_run_group_tests("boxes", box_tests, n_box_tests, NULL, NULL);
     failed += _cmocka_run_group_tests("families", family_tests, n_family_tests, NULL, NULL);
     failed += _cmocka_run_group_tests("births", birth_tests, n_birth_tests, NULL, NULL);
+    failed += _cmocka_run_group_tests("ahead", ahead_tests, n_ahead_tests, NULL, NULL);
     failed += _cmocka_run_group_tests("life", life_tests, n_life_tests, NULL, NULL);
     failed += _cmocka_run_group_tests("memory", memory_tests, n_memory_tests, NULL, NULL);
     if (strcmp(layout, "host") == 0) {

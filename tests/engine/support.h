@@ -119,14 +119,15 @@ int      teardown_family(void **state);
 void     family_make(uint32_t slot, const char *name);
 void     family_end(uint32_t slot);
 uint32_t family_order_box(uint32_t box, uint32_t slot);     /* waits for nothing; the serial */
+uint32_t ahead_order(uint32_t box, uint32_t slot, uint32_t flags);  /* the same, with flags (test_ahead.c) */
 void     must_make(uint32_t box, uint32_t slot);            /* a box in the family */
 pid_t    find_zygote(void);
 void     assert_keeper_serves(uint32_t box);                /* a plain box, from its making to its end */
 
 extern const struct limits usual;
 extern const struct CMUnitTest box_tests[], life_tests[], memory_tests[], front_tests[], files_tests[], family_tests[],
-    birth_tests[];
+    birth_tests[], ahead_tests[];
 extern const size_t n_box_tests, n_life_tests, n_memory_tests, n_front_tests, n_files_tests, n_family_tests,
-    n_birth_tests;
+    n_birth_tests, n_ahead_tests;
 
 #endif

@@ -24,6 +24,8 @@ struct birth {
     int      leaves, fds;       /* what the keeper had before */
 };
 
+static bool is_blank;           /* births that are stopped are of blank boxes */
+
 /* Lets it run until it clones; the child is traced, too, and stopped. */
 static pid_t next_child(pid_t parent)
 {
@@ -55,7 +57,7 @@ static struct birth stop_birth(uint32_t box, bool with_init)
     struct birth b = { .leaves = cgroups_of(front.keeper), .fds = keeper_fds() };
 
     assert_return_code(ptrace(PTRACE_SEIZE, front.keeper, NULL, PTRACE_O_TRACEFORK | PTRACE_O_TRACECLONE), errno);
-    b.serial = family_order_box(box, SLOT);
+    b.serial = is_blank ? ahead_order(box, SLOT, CREATE_BLANK) : family_order_box(box, SLOT);
     b.midwife = next_child(front.keeper);
     assert_return_code(ptrace(PTRACE_DETACH, front.keeper, NULL, NULL), errno);
     if (with_init) {
@@ -316,6 +318,59 @@ static void test_boxes_stand_in_line_for_a_birth(void **state)
     assert_nothing_is_left(&b[0]);
 }
 
+/* One that is made ahead was requested first. It waits until no caller's box is being born. */
+static void test_callers_boxes_are_born_before_those_made_ahead(void **state)
+{
+    (void)state;
+    struct birth b[AT_ONCE];
+
+    family_make(SLOT, "zygote");
+    family_make(SLOT + 1, "zygote");
+    stop_births(b);
+    uint32_t ahead = ahead_order(20, SLOT, CREATE_AHEAD | CREATE_BLANK);
+    uint32_t elsewhere = ahead_order(21, SLOT + 1, CREATE_AHEAD);
+    uint32_t callers = family_order_box(22, SLOT);
+    must_make(3, SLOT + 1);
+    assert_return_code(kill(b[0].midwife, SIGKILL), errno);
+    assert_int_equal(front_answer(b[0].serial).event.head.result, -ECHILD);
+    assert_int_equal(front_answer(callers).event.head.type, EVENT_READY);
+    assert_int_equal(box_ask(REQUEST_USAGE, 20, 0).event.head.result, -EBUSY);
+    assert_int_equal(box_ask(REQUEST_USAGE, 21, 0).event.head.result, -EBUSY);
+    for (uint32_t i = 1; i < AT_ONCE; i++) {
+        go_on(&b[i]);
+        assert_int_equal(front_answer(b[i].serial).event.head.type, EVENT_READY);
+        box_end(10 + i);
+    }
+    assert_int_equal(front_answer(ahead).event.head.type, EVENT_READY);
+    assert_int_equal(front_answer(elsewhere).event.head.type, EVENT_READY);
+    for (uint32_t i = 20; i < 23; i++)
+        box_end(i);
+    box_end(3);
+    family_end(SLOT + 1);
+    assert_nothing_is_left(&b[0]);
+}
+
+/* Twice: as often as a zygote may be late. It has no part in this. */
+static void test_a_blank_box_whose_init_says_nothing_costs_no_zygote(void **state)
+{
+    (void)state;
+    struct birth b[2];
+
+    family_make(SLOT, "zygote");
+    for (uint32_t i = 0; i < 2; i++) {
+        is_blank = true;
+        b[i] = stop_birth(1 + i, true);
+        is_blank = false;
+        assert_return_code(kill(b[i].midwife, SIGCONT), errno);
+    }
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(front_answer(b[i].serial).event.head.result, -ETIMEDOUT);
+    assert_nothing_is_left(&b[0]);
+    must_make(1, SLOT);
+    box_end(1);
+    family_end(SLOT);
+}
+
 static void test_a_zygote_that_ends_leaves_nobody_in_line(void **state)
 {
     (void)state;
@@ -401,6 +456,8 @@ const struct CMUnitTest birth_tests[] = {
     TEST(test_a_zygote_that_ends_during_a_birth_leaves_no_box),
     cmocka_unit_test_setup_teardown(test_a_birth_outlives_its_front, setup_family_listening, teardown_family),
     TEST(test_boxes_stand_in_line_for_a_birth),
+    TEST(test_callers_boxes_are_born_before_those_made_ahead),
+    TEST(test_a_blank_box_whose_init_says_nothing_costs_no_zygote),
     TEST(test_a_zygote_that_ends_leaves_nobody_in_line),
     cmocka_unit_test_setup_teardown(test_a_line_outlives_its_front, setup_family_listening, teardown_family),
     TEST(test_a_keeper_ends_during_births),

@@ -14,7 +14,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-
 enum { SLOT = 5 };
 
 static char layer[64], option[128];
@@ -55,9 +54,10 @@ static void remove_layer(void)
 /* A template with the stand-in for an interpreter, also under the names of its bad habits. */
 static int make_layer(void)
 {
-    static const char *const names[] = { "zygote", "zygote-inside", "zygote-strangers", "zygote-unsealed",
-                                         "zygote-hang", "zygote-die", "zygote-mute", "zygote-refuse",
-                                         "zygote-born", "zygote-twice", "zygote-terminals", "zygote-squat" };
+    static const char *const names[] = { "zygote",      "zygote-inside", "zygote-strangers", "zygote-unsealed",
+                                         "zygote-hang", "zygote-die",    "zygote-mute",      "zygote-refuse",
+                                         "zygote-born", "zygote-twice",  "zygote-terminals", "zygote-squat",
+                                         "zygote-prowl" };
     const char *program = getenv("CARREL_ZYGOTE");
 
     assert_non_null(program);

@@ -64,6 +64,15 @@ unsigned fake_count_boxes(const struct fake_keeper *k)
     return n;
 }
 
+unsigned fake_count_flagged(const struct fake_keeper *k, uint32_t flags)
+{
+    unsigned n = 0;
+
+    for (int i = 0; i < FAKE_BOXES; i++)
+        n += k->box[i].there && (k->box[i].flags & flags) == flags;
+    return n;
+}
+
 static void note_store(struct fake_keeper *k, uint64_t number, bool there)
 {
     int place = -1;
@@ -261,7 +270,8 @@ static void create(struct fake_keeper *k, const struct request_create *q)
     assert_true(b < k->box + FAKE_BOXES);
     uint64_t store = frame_mount_number(&q->mounts, MOUNT_STORE);
     *b = (struct fake_box){
-        .there = true, .slot = q->head.box, .token = q->token, .store = store, .family = q->family
+        .there = true, .slot = q->head.box, .token = q->token, .store = store, .family = q->family,
+        .flags = q->flags
     };
     for (int i = 0; i < FAKE_PAYLOADS; i++)
         b->payload[i].out = -1;

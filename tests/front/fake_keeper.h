@@ -43,7 +43,7 @@ struct fake_payload {
 
 struct fake_box {
     bool                there, frozen;
-    uint32_t            slot, family;
+    uint32_t            slot, family, flags;
     uint64_t            token, store;
     struct fake_payload payload[FAKE_PAYLOADS];
 };
@@ -83,6 +83,8 @@ void fake_close(struct fake_keeper *k);
 
 struct fake_box *fake_box_by_token(struct fake_keeper *k, uint64_t token);
 unsigned         fake_count_boxes(const struct fake_keeper *k);
+/* Those that were requested with all of these flags. */
+unsigned         fake_count_flagged(const struct fake_keeper *k, uint32_t flags);
 /* It ends by itself, and the front gets an event. */
 void             fake_box_dies(struct fake_keeper *k, struct fake_box *b);
 

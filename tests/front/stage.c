@@ -3,6 +3,7 @@
 #include "front/layers/layers.h"
 #include "front/volumes/volumes.h"
 #include "front/boxes/families.h"
+#include "front/boxes/pool.h"
 #include "front/stage.h"
 
 #include <errno.h>
@@ -50,6 +51,16 @@ static void on_lost(void *arg)
     boxes_on_lost(arg);
 }
 
+static bool keeps_ahead(void)
+{
+    return strcmp(playing, "ahead") == 0;
+}
+
+unsigned boxes_ahead(void)
+{
+    return front.config.pool_size + (keeps_ahead() ? pool_slots(&front.boxes) : 0);
+}
+
 void open_front(void)
 {
     const struct keeper_handlers handlers = {
@@ -63,7 +74,7 @@ void open_front(void)
     snprintf(front.config.state, sizeof front.config.state, "%s", state_path);
     snprintf(front.config.guest, sizeof front.config.guest, "/usr/nonexistent");
     assert_int_equal(config_set(&front.config, "pool.size", strcmp(playing, "pool") == 0 ? "1" : "off", &e), 0);
-    assert_int_equal(config_set(&front.config, "templates.python.pool", "0", &e), 0);
+    assert_int_equal(config_set(&front.config, "templates.python.pool", keeps_ahead() ? "1" : "0", &e), 0);
     assert_int_equal(config_set(&front.config, "defaults.disk", "64M", &e), 0);
     front.config.host_memory_bytes = UINT64_C(1) << 40;
     front.config.host_cpu_milli = 1000000;
@@ -175,7 +186,7 @@ bool until(struct wish *w, bool (*is_so)(void *arg), void *arg, const char *what
 
 static bool is_calm(void)
 {
-    unsigned n = front.config.pool_size;
+    unsigned n = boxes_ahead();
 
     if (!front.ready || fake_has_work(&keeper))
         return false;
@@ -261,13 +272,13 @@ void await_front(void)
         wait_turn(&p, "the keeper");
 }
 
-int create(char id[16], bool on_disk, uint32_t template)
+/* Does not wait for the answer. */
+static int ask_create(char id[16], bool on_disk, uint32_t template, struct wish *w)
 {
     struct box_settings s;
     struct err e = { 0 };
     struct box *b;
     bool existed;
-    struct wish *w = wish();
 
     id[0] = '\0';
     await_front();
@@ -278,8 +289,34 @@ int create(char id[16], bool on_disk, uint32_t template)
     int r = boxes_create(&front, "uid:0", 0, 0, NULL, NULL, &s, on_answer, w, &b, &existed, &e);
     if (r < 0)
         return refusal(r, &e);
+    w->is_asked = true;
     snprintf(id, 16, "%s", b->id);
-    return await(w);
+    return 0;
+}
+
+int create(char id[16], bool on_disk, uint32_t template)
+{
+    struct wish *w = wish();
+    int r = ask_create(id, on_disk, template, w);
+
+    return r ? r : await(w);
+}
+
+int create_together(char (*id)[16], unsigned n, uint32_t template)
+{
+    struct wish *w[8];
+    int r = 0, refused[8];
+
+    assert_true(n <= COUNT(w));
+    for (unsigned i = 0; i < n; i++) {
+        w[i] = wish();
+        refused[i] = ask_create(id[i], false, template, w[i]);
+    }
+    for (unsigned i = 0; i < n; i++) {
+        int its = refused[i] ? refused[i] : await(w[i]);
+        r = r ? r : its;
+    }
+    return r;
 }
 
 int act_pause(struct box *b, struct wish *w, struct err *e)

@@ -23,7 +23,7 @@ extern struct fake_keeper keeper;
 extern struct front front;
 extern char state_path[64];
 extern unsigned generation;     /* of fronts */
-extern const char *playing;     /* the scene's name; it also says whether there is a pool */
+extern const char *playing;     /* the scene's name; it also says which pool there is */
 /* Wishes outlive their scene: an answer that comes too late, or twice, must still find who it is for. */
 extern struct wish wishes[64];
 extern unsigned n_wishes;
@@ -34,6 +34,8 @@ extern bool (*is_quiet)(void);
 void open_front(void);
 /* What it knew is gone with it; what it stored stays. */
 void close_front(void);
+/* Boxes that the pool has, when all is quiet. */
+unsigned boxes_ahead(void);
 /* Until nothing has moved for a while, and all is where it can stay. */
 void settle(void);
 
@@ -60,6 +62,8 @@ typedef int act(struct box *b, struct wish *w, struct err *e);
 act act_pause, act_resume, act_stop, act_start, act_delete, act_limits;
 int doing(act *what, const char *id);
 int create(char id[16], bool on_disk, uint32_t template);
+/* All are requested before the first answer. */
+int create_together(char (*id)[16], unsigned n, uint32_t template);
 /* Until it has ended, or with the keeper's endless ones until it runs. */
 int command(const char *id, bool fork);
 int kill_all(const char *id);

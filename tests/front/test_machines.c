@@ -4,10 +4,16 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include "front/boxes/demand.h"
 #include "front/boxes/families.h"
+#include "front/boxes/headroom.h"
+#include "front/clock.h"
 #include "front/play.h"
 #include "front/stage.h"
+#include "proto/create.h"
 #include "unit/unit.h"
 
 /* ---- the scenes: where they come to if nothing goes wrong; else they go on with what they have ---- */
@@ -96,6 +102,61 @@ static int scene_pool(void)
     return r ? r : gone;
 }
 
+/* Gives boxes back while the host's memory is short, and makes them again afterwards. */
+static void be_short_of_memory(unsigned parked, unsigned blank)
+{
+    static const char text[] = "MemTotal: 1000 kB\nMemAvailable: 10 kB\n";
+    int memory = memfd_create("meminfo", MFD_CLOEXEC);
+
+    assert_int_equal(write(memory, text, sizeof text - 1), (ssize_t)sizeof text - 1);
+    front.headroom = headroom_new(memory, -1);
+    clock_wind(2000);
+    settle();
+    assert_int_equal(fake_count_flagged(&keeper, CREATE_AHEAD), parked);
+    assert_int_equal(fake_count_flagged(&keeper, CREATE_BLANK), 0);
+    headroom_free(front.headroom);
+    front.headroom = NULL;
+    clock_wind(2000);
+    settle();
+    assert_int_equal(fake_count_flagged(&keeper, CREATE_AHEAD), parked + blank);
+}
+
+/* The second burst finds a parked box and, for what the first one went beyond it, blank ones. They are forgotten with
+ * time. */
+static int scene_ahead(void)
+{
+    enum { N = 3 };
+    char first[16], id[2][N][16];
+    int r = create(first, false, 1);
+
+    settle();
+    for (unsigned i = 0; i < 2; i++) {
+        int s = create_together(id[i], N, 1);
+        settle();
+        for (unsigned k = 0; k < N; k++) {
+            const struct box *b = find(id[i][k]);
+            if (!keeper.fault && i == 1)
+                assert_true(b && b->token && family_can_fork(b));
+            s = s ? s : command(id[i][k], true);
+            int gone = doing(act_delete, id[i][k]);
+            s = s ? s : gone;
+        }
+        settle();
+        if (!keeper.fault)
+            assert_int_equal(fake_count_flagged(&keeper, CREATE_BLANK | CREATE_AHEAD), N - 1);
+        r = r ? r : s;
+    }
+    if (!keeper.fault)
+        be_short_of_memory(1, N - 1);
+    for (unsigned i = 0; i < 3; i++) {
+        clock_wind(DEMAND_HALF_MS);
+        settle();
+    }
+    assert_int_equal(fake_count_flagged(&keeper, CREATE_BLANK), 0);
+    int gone = doing(act_delete, first);
+    return r ? r : gone;
+}
+
 static int scene_refused(void)
 {
     char id[16];
@@ -123,7 +184,8 @@ static int scene_stranger(void)
 
 static const struct scene scenes[] = {
     { "memory", scene_memory }, { "disk", scene_disk }, { "left", scene_left },       { "running", scene_running },
-    { "family", scene_family }, { "pool", scene_pool }, { "refused", scene_refused }, { "stranger", scene_stranger },
+    { "family", scene_family }, { "pool", scene_pool }, { "ahead", scene_ahead },     { "refused", scene_refused },
+    { "stranger", scene_stranger },
 };
 
 static void all_goes_well(void **state)

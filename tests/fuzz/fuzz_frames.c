@@ -14,6 +14,7 @@
 #include "keeper/deadlines.c"
 #include "keeper/egress.c"
 #include "keeper/families.c"
+#include "keeper/forks.c"
 #include "keeper/later.c"
 #include "keeper/layers.c"
 #include "keeper/memory.c"

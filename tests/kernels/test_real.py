@@ -338,6 +338,24 @@ def test_a_kernel_from_the_zygote_has_the_weight_of_its_boxs_request(way):
         server.stop()
 
 
+def test_a_burst_of_kernels_finds_boxes_for_all_but_the_first_time(pool):
+    """One is parked; into the others, which were made ahead without a kernel, it is forked on request."""
+    server = start_server(BUILD / "guest", "--set", f"templates.python.python={KERNEL_PYTHON}", "--set", "templates.python.pool=1")
+
+    def burst():
+        boxes = list(pool.map(lambda _: server.admin.post("/v1/boxes", {"template": "python"}).json, range(3)))
+        ran = list(pool.map(lambda box: server.admin.post(f"/v1/boxes/{box['id']}/run", {"code": "import os; os.getpid()"}).json, boxes))
+        assert [answer["outcome"] for answer in ran] == ["ok"] * 3, ran
+        for box in boxes:
+            server.admin.delete(f"/v1/boxes/{box['id']}")
+        return all(box["from_pool"] for box in boxes) and sorted(answer["kernel"]["way"] for answer in ran)
+    try:
+        wait_for(lambda: server.admin.post("/v1/run", {"code": "1"}).json["kernel"]["way"] == "parked")
+        wait_for(lambda: burst() == ["forked", "forked", "parked"], server.log_text, every_s=0.3)
+    finally:
+        server.stop()
+
+
 def weight_of(pid):
     """In cgroup v2's unit."""
     for line in read(f"/proc/{pid}/cgroup").splitlines():

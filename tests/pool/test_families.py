@@ -13,7 +13,7 @@ from support import BUILD
 from support.client import Client
 from support.server import Server
 from support.waiting import wait_for
-from test_pool import create
+from test_pool import boxes_of_keeper, create, wait_boxes
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the server of these tests runs as root")
 
@@ -301,3 +301,80 @@ def test_an_interpreter_that_cannot_start_costs_no_box(request, template, monkey
     wait_for(lambda: any(line.get("again_in_s") == "300" and "status 78" in line["why"] for line in log_lines(server)), server.log_text)
     box = create(Client(server.socket), template="python")
     assert box["phase"] == "running"
+
+
+def at_once(server, n):
+    """Boxes that are requested together, each by a client of its own."""
+    with concurrent.futures.ThreadPoolExecutor(n) as threads:
+        return list(threads.map(lambda _: create(Client(server.socket), template="python"), range(n)))
+
+
+def delete(client, boxes):
+    for box in boxes:
+        assert client.delete(f"/v1/boxes/{box['id']}").status == 204
+
+
+BURST = 6
+
+
+@pytest.fixture
+def blank(family):
+    """A server whose pool has boxes for a burst: two parked ones, the others blank."""
+    server, client = family
+
+    def has_grown():
+        """Else another burst: on a busy machine one may come in pieces."""
+        return boxes_of_keeper(server) == BURST + 3 or delete(client, at_once(server, BURST))     # and two empty ones and the family's own init
+    wait_for(has_grown, lambda: f"{boxes_of_keeper(server)} boxes", every_s=1)
+    wait_parked(server, 2)
+    return server, client
+
+
+def test_a_burst_finds_as_many_boxes_as_the_one_before_it(blank):
+    server, client = blank
+    boxes = at_once(server, BURST)
+    assert [box["from_pool"] for box in boxes] == [True] * BURST
+    for box in boxes:
+        ran = client.post(f"/v1/boxes/{box['id']}/exec", {"shell": "echo $$; ls -A ~"}).json
+        assert ran["outcome"] == "ok" and len(ran["stdout"].split()) == 1, ran
+    delete(client, boxes)
+    wait_boxes(server, BURST + 3)
+
+
+def test_a_pool_without_blank_boxes_has_the_parked_ones_only(request, template, monkeypatch):
+    monkeypatch.setenv("CARREL_GUEST", str(template / "guest"))
+    server = Server(*options(template), "--set", "pool.blank=off")
+    request.addfinalizer(server.stop)
+    client = Client(server.socket)
+    wait_for(lambda: ready(server), server.log_text)
+    wait_parked(server, 2)
+    delete(client, at_once(server, BURST))
+    wait_parked(server, 2)
+    assert sum(box["from_pool"] for box in at_once(server, BURST)) <= 2
+
+
+def test_blank_boxes_end_with_their_family(blank):
+    server, client = blank
+    os.kill(the_zygote(server), signal.SIGKILL)
+    wait_for(lambda: ready(server) == 2, server.log_text)
+    wait_parked(server, 2)
+    wait_boxes(server, 2 + 2 + 1)       # parked, empty ones, and the new family's init
+
+
+def test_blank_boxes_go_with_the_front_that_wanted_them(blank):
+    server, client = blank
+    box = create(client, template="python")
+    front = server.front_pid()
+    os.kill(front, signal.SIGKILL)
+    wait_for(lambda: not pathlib.Path(f"/proc/{front}").exists() and server.is_ready())
+    wait_boxes(server, 1 + 2 + 2 + 1)
+    assert client.get(f"/v1/boxes/{box['id']}").json["phase"] == "running"
+
+
+def test_blank_boxes_go_with_the_keeper(blank):
+    server, client = blank
+    keeper = server.keeper_pid()
+    left = pathlib.Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()
+    os.kill(keeper, signal.SIGKILL)
+    wait_for(lambda: not any(pathlib.Path(f"/proc/{pid}").exists() for pid in left))
+    wait_for(lambda: ready(server) == 2, server.log_text)

@@ -46,12 +46,12 @@ MUST_CHECK int family_create(struct box_host *host, const struct plan *plan, con
 MUST_CHECK int family_ready(struct family *family, int timeout_ms, struct err *e);
 
 /* Like box_create without a start; never blocks. plan's profile must be the family's. On failure nothing is left. The
- * family must outlive the box. */
+ * family must outlive the box. The caller may then set ret->is_blank: no first payload is requested. */
 MUST_CHECK int family_box_create(struct box_host *host, struct family *family, const struct plan *plan, bool freezer,
                                  struct engine_box *ret, struct err *e);
 
-/* For a box that is being born. 1: its init exists, and its first payload was requested; 0: not yet; -errno with the
- * reason: box->init is then a process that was born nevertheless, killed, or none. */
+/* For a box that is being born. 1: its init exists, and its first payload, if any, was requested; 0: not yet; -errno
+ * with the reason: box->init is then a process that was born nevertheless, killed, or none. */
 MUST_CHECK int family_box_born(struct engine_box *box, struct err *e);
 /* For a box that was killed while it was being born. 1: the midwife has exited, and box->init is its child, killed, or
  * none; 0: not yet (never with block). */

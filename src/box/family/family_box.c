@@ -11,7 +11,8 @@
  *                               writes the id maps
  *   takes init and files <----  exits
  *   "go" --------------------------------------------------------->  own /proc, loopback up
- *   requests the first payload                                       drops its rights, reaps
+ *   requests the first payload, unless                               drops its rights, reaps
+ *   the box is to be blank
  *
  * The keeper does not wait for the midwife: family_box_create() ends with its clone, and its report comes on
  * box->birth. A process with the zygote's own uid outside may stop or kill a midwife at any moment, also between init's
@@ -255,7 +256,7 @@ static int raise_box(struct engine_box *box, struct err *e)
         return r;
     if (send(box->link, "g", 1, MSG_NOSIGNAL) < 0)
         return err_at(e, errno, STEP_CLONE, 0, "init");
-    return family_fork(box, &box->first, e);
+    return box->is_blank ? 0 : family_fork(box, &box->first, e);
 }
 
 /* Waits at most wait_ms; -1: unlimited. */

@@ -120,8 +120,8 @@ int family_fork(struct engine_box *box, struct payload *ret, struct err *e)
     }
     r = link_send(family->control, &request, sizeof request, fds, n);
     if (r < 0)
-        return err_at(e, -r, STEP_CLONE, 0,
-                      r == -EAGAIN ? "the zygote does not take requests" : "the zygote has ended");
+        return r == -EPIPE || r == -ECONNRESET ? err_at(e, ECHILD, STEP_CLONE, 0, "the zygote has ended")
+               : err_at(e, -r, STEP_CLONE, 0, r == -EAGAIN ? "the zygote does not take requests" : "the zygote");
     *ret = (struct payload){ .process.pidfd = -1, .link = TAKE_FD(ours), .terminal = -1, .waiting = true };
     return 0;
 }

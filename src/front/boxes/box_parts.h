@@ -26,6 +26,8 @@ struct box_part {
     void     (*on_release)(struct box *b);
     /* How many of b->running are idle. */
     unsigned (*count_idle)(const struct box *b);
+    /* True: a caller waits for the first result of something in a box, which must not be delayed. */
+    bool     (*is_awaited)(const struct front *front);
     /* True: this dead box must not be forgotten yet. */
     bool     (*needs)(const struct box *b);
     /* It is forgotten: called before its row is deleted, and afterwards. */

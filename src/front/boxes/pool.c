@@ -1,12 +1,15 @@
-/* The pool fills itself one box at a time and only when it is quiet: every create restarts the wait, so that under
- * load, when a pooled box would delay a requested one, none is made ahead. After a minute without a create all but one
- * of each kind are destroyed.
+/* The pool fills itself one box at a time and only when it is quiet: every create restarts the wait, and while the
+ * first result of a kernel is awaited nothing is made, so that what is made ahead delays no caller. After a minute
+ * without a create all but one of each kind are destroyed.
  *
  *   MAKING -> READY -> taken (it belongs to a box from then on)
  *      |        +----> DYING -> gone
  *      +-> gone
  *
- * A kind is a family, in whose boxes a forked kernel waits already, or 0: plain boxes, for any owner. */
+ * A kind is a family, in whose boxes a forked kernel waits already, or 0: plain boxes, for any owner. A family's kind
+ * also has blank boxes, which lack only the kernel: as many as callers lately created at once (demand.h), beyond the
+ * parked ones. They are few MiB in all, are given back as the demand is forgotten, and all of them when the host's
+ * memory is short (headroom.h), which also leaves one parked box of each kind. */
 #define _GNU_SOURCE
 #include "front/boxes/pool.h"
 
@@ -17,13 +20,18 @@
 
 #include "base/list.h"
 #include "front/boxes/box_private.h"
+#include "front/boxes/demand.h"
 #include "front/boxes/families.h"
+#include "front/boxes/headroom.h"
 #include "front/front.h"
 #include "front/keeper_link.h"
 #include "front/net/net.h"
 
 enum { QUIET_MS = 10, IDLE_MS = 60000, IDLE_SIZE = 1, BACKOFF_MS = 1000, BACKOFF_MOST_MS = 60000 };
 enum { KINDS = KEEPER_FAMILIES + 1 };
+enum { LOOK_MS = 2000, AWAITED_LOOK_MS = 3 };
+/* Of a blank box: processes, page tables and what the kernel keeps for its namespaces and mounts. */
+enum { BLANK_BYTES = 512 << 10 };
 
 /* Numbers of boxes count up from 1 and never reach this; JSON has 63 bits. */
 #define TOKEN_MARK (UINT64_C(1) << 62)
@@ -32,9 +40,11 @@ enum pool_phase { MAKING, READY, DYING };
 
 struct pool {
     struct front     *front;
-    struct loop_timer fill, idle;
-    bool              is_idle;
+    struct loop_timer fill, idle, look;
+    bool              is_idle, is_looking;
+    uint64_t          quiet_ms;         /* when it is quiet if no create comes */
     struct {
+        struct demand demand;
         uint32_t backoff_ms;
         uint64_t not_before_ms;
     } kind[KINDS];
@@ -43,11 +53,22 @@ struct pool {
         enum pool_phase state;
         uint32_t   slot, serial, kind;
         uint64_t   token, uses_bytes;   /* uses_bytes: its memory when it was ready */
+        bool       is_blank;
     } box[POOL_MOST];
     bool              is_open;          /* the keeper is connected */
 };
 
-/* The settings of a box of this kind, which the caller drops; returns how many are wanted. */
+static uint64_t headroom(const struct pool *pool)
+{
+    return headroom_bytes(pool->front->headroom, loop_now_ms());
+}
+
+static bool is_short(const struct pool *pool)
+{
+    return headroom(pool) == 0;
+}
+
+/* The settings of a box of this kind, which the caller drops; returns how many are wanted, blank ones aside. */
 static unsigned describe(const struct pool *pool, uint32_t kind, struct box_settings *s)
 {
     const struct front *front = pool->front;
@@ -62,7 +83,15 @@ static unsigned describe(const struct pool *pool, uint32_t kind, struct box_sett
     /* Files are kept in memory. */
     if (s->limits.memory_bytes && s->limits.disk_bytes > s->limits.memory_bytes)
         s->limits.disk_bytes = s->limits.memory_bytes;
-    return pool->is_idle && size > IDLE_SIZE ? IDLE_SIZE : size;
+    return (pool->is_idle || is_short(pool)) && size > IDLE_SIZE ? IDLE_SIZE : size;
+}
+
+/* parked: as describe() gives it. */
+static unsigned wanted_blank(const struct pool *pool, uint32_t kind, unsigned parked)
+{
+    unsigned n = demand_now(&pool->kind[kind].demand, loop_now_ms());
+
+    return kind && parked && !is_short(pool) && n > parked ? n - parked : 0;
 }
 
 /* The limits must be equal: /proc shows them, and is made with the box. */
@@ -91,8 +120,17 @@ void pool_fill(struct front *front)
 {
     struct pool *pool = front->boxes.pool;
 
+    pool->quiet_ms = loop_now_ms() + QUIET_MS;
     if (pool->is_open)
         loop_timer_set(front->loop, &pool->fill, QUIET_MS);
+}
+
+/* A blank box was made: the next one, if there was no create meanwhile. */
+static void fill_on(struct pool *pool)
+{
+    uint64_t now = loop_now_ms();
+
+    loop_timer_set(pool->front->loop, &pool->fill, pool->quiet_ms > now ? pool->quiet_ms - now : 1);
 }
 
 static void back_off(struct pool *pool, uint32_t kind)
@@ -170,18 +208,24 @@ static void on_made(const union event *event, int *fds, size_t n_fds, void *arg)
     }
     struct request_head q = { .type = REQUEST_USAGE, .box = pool->box[i].slot };
     pool->box[i].state = READY;
-    pool->box[i].serial = keeper_link_request(front->keeper, &q, sizeof q, NULL, 0, on_usage, pool);
     pool->kind[kind].backoff_ms = 0;
+    if (pool->box[i].is_blank) {        /* no process of it is counted */
+        pool->box[i].serial = 0;
+        fill_on(pool);
+        return;
+    }
+    pool->box[i].serial = keeper_link_request(front->keeper, &q, sizeof q, NULL, 0, on_usage, pool);
     pool_fill(front);
 }
 
-/* The number of boxes of this kind, without dying ones. */
-static unsigned count(const struct pool *pool, uint32_t kind)
+/* The number of boxes of this kind (KINDS: any), without dying ones. */
+static unsigned count(const struct pool *pool, uint32_t kind, bool is_blank)
 {
     unsigned n = 0;
 
     for (unsigned i = 0; i < pool->n; i++)
-        n += pool->box[i].kind == kind && pool->box[i].state != DYING;
+        n += (kind == KINDS || pool->box[i].kind == kind) && pool->box[i].is_blank == is_blank
+             && pool->box[i].state != DYING;
     return n;
 }
 
@@ -193,16 +237,25 @@ static bool is_making(const struct pool *pool)
     return false;
 }
 
+static bool has_room_for_blank(const struct pool *pool)
+{
+    unsigned n = count(pool, KINDS, true);
+
+    return n < pool->front->config.pool_blank && (uint64_t)(n + 1) * BLANK_BYTES <= headroom(pool);
+}
+
 /* The first kind that lacks a box and may get one now, with its settings, which the caller drops; KINDS: none. Parked
  * kernels first: they save more. */
-static uint32_t next_kind(const struct pool *pool, struct box_settings *s, uint64_t *ret_wait_ms)
+static uint32_t next_kind(const struct pool *pool, bool is_blank, struct box_settings *s, uint64_t *ret_wait_ms)
 {
     uint64_t now = loop_now_ms();
 
-    *ret_wait_ms = 0;
+    if (is_blank && !has_room_for_blank(pool))
+        return KINDS;
     for (uint32_t i = 1; i <= KINDS; i++) {
         uint32_t kind = i % KINDS;
-        bool is_full = describe(pool, kind, s) <= count(pool, kind);
+        unsigned parked = describe(pool, kind, s);
+        bool is_full = (is_blank ? wanted_blank(pool, kind, parked) : parked) <= count(pool, kind, is_blank);
         if (!is_full && (!pool->kind[kind].backoff_ms || pool->kind[kind].not_before_ms <= now))
             return kind;
         box_settings_done(s);
@@ -215,18 +268,36 @@ static uint32_t next_kind(const struct pool *pool, struct box_settings *s, uint6
     return KINDS;
 }
 
+/* A caller waits for a first result. */
+static bool is_awaited(const struct front *front)
+{
+    for (size_t i = 0; front->parts[i]; i++)
+        if (front->parts[i]->is_awaited && front->parts[i]->is_awaited(front))
+            return true;
+    return false;
+}
+
 static void fill(struct loop_timer *t)
 {
     struct pool *pool = container_of(t, struct pool, fill);
     struct front *front = pool->front;
     struct request_create q;
     struct box_settings s;
-    uint64_t wait_ms;
+    uint64_t wait_ms = 0;
 
     if (!keeper_link_is_up(front->keeper) || is_making(pool) || pool->n == POOL_MOST
         || front->boxes.alive + pool->n >= front->boxes.most / 2)
         return;
-    uint32_t kind = next_kind(pool, &s, &wait_ms);
+    if (is_awaited(front)) {
+        loop_timer_set(front->loop, t, AWAITED_LOOK_MS);
+        return;
+    }
+    bool is_blank = false;
+    uint32_t kind = next_kind(pool, false, &s, &wait_ms);
+    if (kind == KINDS) {
+        is_blank = true;
+        kind = next_kind(pool, true, &s, &wait_ms);
+    }
     if (kind == KINDS) {
         if (wait_ms)
             loop_timer_set(front->loop, t, wait_ms);
@@ -240,9 +311,10 @@ static void fill(struct loop_timer *t)
     if (!is_drawn)
         return;
     q.head.box = slot;
+    q.flags |= CREATE_AHEAD | (is_blank ? CREATE_BLANK : 0);
     front->boxes.slot_used[slot / 64] |= UINT64_C(1) << slot % 64;
     struct ready_box *made = &pool->box[pool->n++];
-    *made = (struct ready_box){ .state = MAKING, .slot = slot, .kind = kind, .token = q.token };
+    *made = (struct ready_box){ .state = MAKING, .slot = slot, .kind = kind, .token = q.token, .is_blank = is_blank };
     made->serial = keeper_link_request(front->keeper, &q, sizeof q, NULL, 0, on_made, pool);
 }
 
@@ -260,18 +332,20 @@ void pool_make_room(struct front *front)
         return;
     for (unsigned i = 0; i < pool->n; i++)
         wanted += pool->box[i].state != DYING;
-    for (unsigned i = 0; i < pool->n && wanted > front->boxes.most; i++)
-        if (pool->box[i].state == READY) {
-            destroy(pool, &pool->box[i]);
-            wanted--;
-        }
+    for (int parked = 0; parked < 2; parked++)
+        for (unsigned i = 0; i < pool->n && wanted > front->boxes.most; i++)
+            if (pool->box[i].state == READY && pool->box[i].is_blank == !parked) {
+                destroy(pool, &pool->box[i]);
+                wanted--;
+            }
 }
 
 /* Destroys the ready boxes of a kind, except some. */
-static void give_back(struct pool *pool, uint32_t kind, unsigned kept)
+static void give_back(struct pool *pool, uint32_t kind, bool is_blank, unsigned kept)
 {
     for (unsigned i = 0; i < pool->n; i++)
-        if (pool->box[i].kind == kind && pool->box[i].state == READY && !(kept && kept--))
+        if (pool->box[i].kind == kind && pool->box[i].is_blank == is_blank && pool->box[i].state == READY
+            && !(kept && kept--))
             destroy(pool, &pool->box[i]);
 }
 
@@ -281,12 +355,13 @@ void pool_drop_family(struct front *front, uint32_t family)
 
     if (!pool->is_open)
         return;
-    give_back(pool, family, 0);
+    give_back(pool, family, false, 0);
+    give_back(pool, family, true, 0);
     /* A box that is being made may still succeed, after the family's number was reused. */
     for (unsigned i = 0; i < pool->n; i++)
         if (pool->box[i].kind == family && pool->box[i].state == MAKING)
             pool->box[i].state = DYING;
-    pool->kind[family].backoff_ms = 0;
+    memset(&pool->kind[family], 0, sizeof pool->kind[family]);
 }
 
 static void on_idle(struct loop_timer *t)
@@ -295,7 +370,45 @@ static void on_idle(struct loop_timer *t)
 
     pool->is_idle = true;
     for (uint32_t kind = 0; kind < KINDS; kind++)
-        give_back(pool, kind, IDLE_SIZE);
+        give_back(pool, kind, false, IDLE_SIZE);
+}
+
+static void look_on(struct pool *pool)
+{
+    if (!pool->is_looking)
+        loop_timer_set(pool->front->loop, &pool->look, LOOK_MS);
+    pool->is_looking = true;
+}
+
+/* While blank boxes are wanted, or there are some: gives back the others, and fills up what memory did not allow. */
+static void on_look(struct loop_timer *t)
+{
+    struct pool *pool = container_of(t, struct pool, look);
+    struct box_settings s;
+    unsigned remembered = 0;
+
+    pool->is_looking = false;
+    for (uint32_t kind = 0; kind < KINDS; kind++) {
+        unsigned parked = describe(pool, kind, &s);
+        box_settings_done(&s);
+        give_back(pool, kind, true, wanted_blank(pool, kind, parked));
+        remembered += kind && parked && demand_now(&pool->kind[kind].demand, loop_now_ms()) > parked;
+        if (is_short(pool))
+            give_back(pool, kind, false, IDLE_SIZE);
+    }
+    if (remembered)
+        fill_on(pool);
+    if (remembered || count(pool, KINDS, true) > 0)
+        look_on(pool);
+}
+
+/* A ready box of this kind; -1: there is none. */
+static int find(const struct pool *pool, uint32_t kind, bool is_blank)
+{
+    for (unsigned i = 0; i < pool->n; i++)
+        if (pool->box[i].state == READY && pool->box[i].kind == kind && pool->box[i].is_blank == is_blank)
+            return (int)i;
+    return -1;
 }
 
 bool pool_take(struct front *front, const struct box_settings *s, uint32_t family, uint32_t *ret_slot,
@@ -307,15 +420,18 @@ bool pool_take(struct front *front, const struct box_settings *s, uint32_t famil
         return false;
     pool->is_idle = false;
     loop_timer_set(front->loop, &pool->idle, IDLE_MS);
+    demand_note(&pool->kind[family].demand, front->boxes.alive, loop_now_ms());
+    look_on(pool);
     pool_fill(front);
-    for (unsigned i = 0; i < pool->n; i++)
-        if (pool->box[i].state == READY && pool->box[i].kind == family) {
-            *ret_slot = pool->box[i].slot;
-            *ret_token = pool->box[i].token;
-            pool->box[i] = pool->box[--pool->n];
-            return true;
-        }
-    return false;
+    int i = find(pool, family, false);
+    if (i < 0)
+        i = find(pool, family, true);
+    if (i < 0)
+        return false;
+    *ret_slot = pool->box[i].slot;
+    *ret_token = pool->box[i].token;
+    pool->box[i] = pool->box[--pool->n];
+    return true;
 }
 
 void pool_on_synced(struct front *front)
@@ -336,6 +452,8 @@ void pool_on_lost(struct front *front)
         release(pool, pool->n - 1);
     loop_timer_cancel(front->loop, &pool->fill);
     loop_timer_cancel(front->loop, &pool->idle);
+    loop_timer_cancel(front->loop, &pool->look);
+    pool->is_looking = false;
 }
 
 void pool_on_gone(struct front *front, uint64_t token)
@@ -362,6 +480,7 @@ void pool_init(struct front *front)
     pool->front = front;
     pool->fill.on_expire = fill;
     pool->idle.on_expire = on_idle;
+    pool->look.on_expire = on_look;
     front->boxes.pool = pool;
 }
 

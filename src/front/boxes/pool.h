@@ -1,5 +1,6 @@
 /* A few empty boxes of the default kind, made ahead by the keeper, so that creating a box only means to name one of
- * them; and for each family some of its own, in which a kernel waits. They have no owner: they are neither listed nor
+ * them; and for each family some of its own, in which a kernel waits, and in times of demand blank ones, in which a
+ * kernel can be forked at once. They have no owner: they are neither listed nor
  * counted nor stored. Their tokens differ from every box's; after a restart of the front, those not taken by a box are
  * destroyed. */
 #ifndef CARREL_FRONT_BOXES_POOL_H
@@ -7,7 +8,7 @@
 
 #include "front/boxes/boxes.h"
 
-enum { POOL_MOST = 256 };
+enum { POOL_MOST = 512 };
 
 /* True: the settings fit, and the caller now owns the keeper's slot and token; the slot is marked as used. family: as
  * in request_create. */

@@ -20,8 +20,8 @@ struct config_quota {
 };
 
 enum {
-    CONFIG_ROOTS = 64, CONFIG_NETWORKS = 16, CONFIG_ORIGINS = 16, CONFIG_POOL = 128, CONFIG_TEMPLATES = 32,
-    CONFIG_SECTIONS = 8, CONFIG_PYTHONS = 32, CONFIG_PYTHON_PATH = 280, CONFIG_KEYS_SIZE = 2048
+    CONFIG_ROOTS = 64, CONFIG_NETWORKS = 16, CONFIG_ORIGINS = 16, CONFIG_POOL = 128, CONFIG_BLANK = 256,
+    CONFIG_TEMPLATES = 32, CONFIG_SECTIONS = 8, CONFIG_PYTHONS = 32, CONFIG_PYTHON_PATH = 280, CONFIG_KEYS_SIZE = 2048
 };
 
 /* The base of kernels: an interpreter, and the modules that it imports ahead. The keeper's templates have the same
@@ -76,6 +76,7 @@ struct config {
     uint32_t host_cpu_milli;            /* 0: all processors */
     uint32_t ttl_s, idle_s;             /* defaults; 0: none */
     uint32_t pool_size;                 /* empty boxes of the default kind that are kept ready; 0: none */
+    uint32_t pool_blank;                /* boxes of families without a kernel that may be kept ready; 0: none */
     struct config_quota quota;          /* of each identity */
     uint32_t n_roots;
     char     root_name[CONFIG_ROOTS][64];

@@ -28,6 +28,7 @@
 
 const char *const kernel_state_names[] = { "starting", "idle", "busy", "restarting", "dead" };
 
+enum { AWAITED_US = 1000000 };
 enum { CLOSE_PATIENCE_MS = 1000, RING_SMALL = 64 << 10 };
 #define RING_ALL_MOST (UINT64_C(256) << 20)     /* of all kernels together: beyond it each keeps only a little */
 
@@ -481,6 +482,19 @@ struct kernel *kernel_in_box(struct box *box, const char *name)
     return NULL;
 }
 
+/* A kernel was requested, not long ago, and has not finished a cell. Later there may be no client that wants one. */
+static bool are_awaited(const struct front *front)
+{
+    uint64_t now = loop_now_us();
+
+    for (const struct kernel *k = front->kernels; k; k = k->next) {
+        uint64_t asked_us = ((const struct kernel_private *)k->private)->asked_us;
+        if (asked_us && now - asked_us < AWAITED_US)
+            return true;
+    }
+    return false;
+}
+
 static unsigned count_idle(const struct box *box)
 {
     unsigned n = 0;
@@ -490,7 +504,9 @@ static unsigned count_idle(const struct box *box)
     return n;
 }
 
-const struct box_part kernels_part = { .on_end = kernels_on_box_end, .count_idle = count_idle, .free = free_all };
+const struct box_part kernels_part = {
+    .on_end = kernels_on_box_end, .count_idle = count_idle, .is_awaited = are_awaited, .free = free_all
+};
 
 const struct exec_owner kernels_exec_owner = {
     .name = "kernel",
