@@ -39,7 +39,6 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-import venv
 import zipfile
 
 KINDS = ("index", "missing", "conflict", "wheel", "python", "hash", "disk", "input", "install", "import")
@@ -356,6 +355,7 @@ class Pip(Installer):
                 "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_PROGRESS_BAR": "off"}
 
     def make_environment(self):
+        import venv     # Debian's python3 alone has none; then uv is there
         venv.EnvBuilder(symlinks=True).create(self.place)
 
     def pip_install(self, *words):
