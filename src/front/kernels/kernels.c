@@ -201,11 +201,11 @@ static void on_message(struct guest_link *l, struct guest_message *raw)
     /* Earlier output comes first; only at a cell's beginning it more likely belongs to the new cell. */
     if (k->exec && !kernel_is_own(k, m) && (!is_status || kernel_message_is_idle(m)))
         exec_pull(k->exec);
-    if (k->state == KERNEL_STARTING && !is_status) {
-        if (k->way == KERNEL_COLD && !k->restarts && kernel_private(k)->asked_us)
-            families_on_cold_kernel(k->box, loop_now_us() - kernel_private(k)->asked_us);
+    /* Its first message may also be that it is busy with the cell that waited for it. */
+    if (k->state == KERNEL_STARTING && k->way == KERNEL_COLD && !k->restarts && kernel_private(k)->asked_us)
+        families_on_cold_kernel(k->box, loop_now_us() - kernel_private(k)->asked_us);
+    if (k->state == KERNEL_STARTING && !is_status)
         kernel_set_state(k, KERNEL_IDLE);
-    }
     kernel_note(k, m);
     if (!kernel_is_own(k, m) && !kernel_private(k)->gone)
         kernel_tell(k, m);
