@@ -23,12 +23,13 @@ _COMPLAINTS = 3         # in a row, of programs that end as soon as they are sta
 _MACHINE_PLACE = "/usr/local/lib/carrel/python"         # of root's `carrel setup`
 
 # The server is this shell, after exec. A child of it waits for the end of a pipe whose other end this process has: that comes even if this process
-# is killed. A line on the pipe means that the server has ended already. Else the child waits for that, and removes the directory, which is $0.
+# is killed. A line on the pipe means that the server has ended already. Else the child waits for that, and removes the directory, which is $0: more than
+# once if one of the server's processes, which was started again just then, still writes there.
 _GUARD = """exec 3<&0 </dev/null
 (read line <&3 && exit
  read _ _ _ parent _ </proc/self/stat
  [ "$parent" = $$ ] && kill $$ && while [ "$parent" = $$ ]; do sleep 0.1; read _ _ _ parent _ </proc/self/stat; done
- rm -rf "$0") &
+ for _ in 1 2 3 4 5 6 7 8 9; do rm -rf "$0" && exit; sleep 1; done) &
 exec 3<&-
 exec "$@"
 """
@@ -240,27 +241,29 @@ class PrivateServer:
     """A server of this process's own: started on demand, ended with the process, state thrown away."""
 
     def __init__(self, startup: str | None = None, early: bool = False, settings: Sequence[str] = ()) -> None:
-        self.directory = tempfile.mkdtemp(prefix="carrel-")     # closed to others, and kept so by --private
+        found = find_binary(), find_guest(), kernel_settings(None, early)
+        # Closed to others, and kept so by --private. If this process is killed before the shell below runs, the directory stays.
+        self.directory = tempfile.mkdtemp(prefix="carrel-")
         self.socket = os.path.join(self.directory, "carrel.sock")
         self._owner = os.getpid()
         self._log: IO[bytes] | None = None
         self.process: subprocess.Popen[bytes] | None = None
         atexit.register(self.close)
         try:
-            self._start(startup, early, settings)
+            self._start(startup, found, settings)
             self._wait()
         except BaseException:       # also Ctrl-C
             self.close()
             raise
 
-    def _start(self, startup: str | None, early: bool, settings: Sequence[str]) -> None:
+    def _start(self, startup: str | None, found: tuple[str, str | None, tuple[str, ...]], settings: Sequence[str]) -> None:
+        binary, guest, kernels = found
         if startup:
-            startup = readable_startup(startup, os.path.join(self.directory, "startup"))
+            kernels += "--set", f"templates.python.startup={readable_startup(startup, os.path.join(self.directory, 'startup'))}"
         self._log = open(os.path.join(self.directory, "log"), "wb", opener=lambda path, flags: os.open(path, flags, 0o600))
         # The file of settings belongs to the shared server: its addresses are taken.
-        command = [find_binary(), "serve", "--no-config", "--private", self.directory, *kernel_settings(startup, early),
+        command = [binary, "serve", "--no-config", "--private", self.directory, *kernels,
                    *(word for setting in settings for word in ("--set", setting))]
-        guest = find_guest()
         environment = {**os.environ, **({"CARREL_GUEST": guest} if guest else {})}
         self.process = subprocess.Popen(["/bin/sh", "-c", _GUARD, self.directory, *command], stdin=subprocess.PIPE, stdout=self._log,
                                         stderr=self._log, start_new_session=True, env=environment)
