@@ -55,6 +55,9 @@ static void on_end(struct kernel_run *run)
 {
     struct cell *c = run->options.owner;
 
+    /* Its bill and the kernel's way need the keeper's word, which guests in a hurry overtake. */
+    for (const struct kernel *k = run->outcome == OUTCOME_OK ? run->box->kernels : NULL; k; k = k->next_in_box)
+        assert_false(k->state == KERNEL_IDLE && kernel_private(k)->link.keep);
     c->run = NULL;
     c->outcome = run->outcome;
     c->restarts = run->restarts;
